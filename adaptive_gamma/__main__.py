@@ -1,0 +1,3 @@
+from adaptive_gamma.cli import main
+
+main()

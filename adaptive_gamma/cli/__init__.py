@@ -1,0 +1,60 @@
+"""The command ``adaptive-gamma``. Each subcommand is a module here, imported only when it is asked for."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+
+import click
+
+from adaptive_gamma._version import __version__
+from adaptive_gamma.errors import AdaptiveGammaError, ConfigurationError, TraceError
+
+__all__ = ["main"]
+
+_SUBCOMMANDS = {
+    "demo": ("adaptive_gamma.cli.demo", "Route real prompts between two real engines, and watch."),
+    "dry-run": ("adaptive_gamma.cli.dry_run", "Replay a trace through the decision, against every fixed gamma."),
+    "policy": ("adaptive_gamma.cli.policy", "Build, check and show policy tables."),
+    "roofline": ("adaptive_gamma.cli.roofline", "Print what a policy's physics says for each batch and gamma."),
+    "serve": ("adaptive_gamma.cli.serve", "Run the reverse proxy in front of inference replicas."),
+    "simulate-engine": ("adaptive_gamma.cli.simulate_engine", "Run a simulated vLLM server (no model, no GPU)."),
+}
+
+
+class _Commands(click.Group):
+    """Subcommands imported on use, so that ``--help`` does not load numpy or a web server."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return sorted(_SUBCOMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in _SUBCOMMANDS:
+            return None
+        command: click.Command = importlib.import_module(_SUBCOMMANDS[cmd_name][0]).command
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, text) for name, (_, text) in sorted(_SUBCOMMANDS.items())])
+
+
+@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, "--version", message="%(prog)s %(version)s")
+def _root() -> None:
+    """Choose the speculation length (gamma) of LLM serving by live load and acceptance.
+
+    Exit codes: 0 done, 1 failed while running, 2 wrong usage, configuration, policy or trace.
+    """
+
+
+def main() -> None:
+    """Entry point: run a subcommand and map errors to exit codes."""
+    try:
+        _root(prog_name="adaptive-gamma")
+    except (ConfigurationError, TraceError) as error:
+        click.echo(f"adaptive-gamma: {error}", err=True)
+        sys.exit(2)
+    except AdaptiveGammaError as error:
+        click.echo(f"adaptive-gamma: {error}", err=True)
+        sys.exit(1)

@@ -1,0 +1,157 @@
+"""The configuration tree of ``serve``: one YAML file, every key also from ``ADAPTIVE_GAMMA_*``."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+from urllib.parse import urlsplit
+
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator, model_validator
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+__all__ = [
+    "ClassRule",
+    "ClassifySettings",
+    "DecisionSettings",
+    "DrainSettings",
+    "HealthSettings",
+    "LimitSettings",
+    "ReplicaSettings",
+    "RetrySettings",
+    "ScrapeSettings",
+    "Settings",
+]
+
+_Seconds = Annotated[float, Field(gt=0, le=86_400)]
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class ReplicaSettings(_Section):
+    """One engine to route to."""
+
+    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9]([A-Za-z0-9._-]{0,62})$")]
+    url: str
+    engine: Literal["vllm", "llamacpp"] = "vllm"
+    gamma: Literal["auto"] | Annotated[int, Field(ge=0, le=64)] | list[tuple[int, int, int]] = "auto"
+    """``auto`` asks the engine; 0 is a plain replica; a number or a schedule [[first, last, gamma], ...] otherwise."""
+    model: str | None = None
+    """Serve only this model name from the replica; null takes the engine's own list."""
+
+    @field_validator("url")
+    @classmethod
+    def _absolute(cls, value: str) -> str:
+        parts = urlsplit(value)
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise ValueError("expected http://host:port or https://host:port")
+        if parts.username or parts.password:
+            raise ValueError("credentials do not belong in the url; use engine_api_key")
+        if parts.path not in ("", "/") or parts.query or parts.fragment:
+            raise ValueError("expected only scheme, host and port")
+        return value.rstrip("/")
+
+
+class ClassRule(_Section):
+    """Gives requests a class without looking at the prompt. All conditions present must hold."""
+
+    path: str | None = None
+    model: str | None = None
+    request_class: Annotated[str, Field(alias="class")]
+
+
+class ClassifySettings(_Section):
+    """How a request gets its class: header, then rules, then a bounded look at the prompt."""
+
+    header: str | None = "x-adaptive-gamma-class"
+    """Request header a client may name the class in; null trusts no header."""
+    rules: list[ClassRule] = []
+    default: str = "unsure"
+
+
+class ScrapeSettings(_Section):
+    interval_s: _Seconds = 1.0
+    timeout_s: _Seconds = 0.5
+    stale_after_s: _Seconds = 3.0
+    half_life_s: _Seconds = 30.0
+    """Half-life of the acceptance window, in seconds of traffic."""
+
+
+class HealthSettings(_Section):
+    path: Annotated[str, Field(pattern=r"^/")] = "/health"
+    interval_s: _Seconds = 5.0
+    timeout_s: _Seconds = 2.0
+    down_after: Annotated[int, Field(ge=1, le=100)] = 3
+    up_after: Annotated[int, Field(ge=1, le=100)] = 2
+
+
+class LimitSettings(_Section):
+    body_bytes: Annotated[int, Field(ge=1, le=2**40)] = 67_108_864
+    connect_timeout_s: _Seconds = 5.0
+    first_byte_timeout_s: _Seconds = 600.0
+    idle_timeout_s: _Seconds = 300.0
+
+
+class RetrySettings(_Section):
+    attempts: Annotated[int, Field(ge=0, le=10)] = 1
+    """Tries on other replicas after the first."""
+
+
+class DrainSettings(_Section):
+    grace_s: Annotated[float, Field(ge=0, le=86_400)] = 120.0
+
+
+class DecisionSettings(_Section):
+    """Limits that filter replicas before their costs are compared, and the length of the decision log."""
+
+    kv_usage_limit: Annotated[float, Field(gt=0, le=1)] = 0.95
+    slo_tpot_s: _Seconds | None = None
+    keep: Annotated[int, Field(ge=1, le=100_000)] = 256
+    """Decisions kept for the admin page ``/decisions``."""
+
+
+def _address(value: str) -> str:
+    host, _, port = value.rpartition(":")
+    if not host or not port.isdigit() or not 0 <= int(port) <= 65_535:
+        raise ValueError("expected host:port")
+    return value
+
+
+class Settings(BaseSettings):
+    """Everything ``serve`` needs. Wrong keys are refused, not ignored."""
+
+    model_config = SettingsConfigDict(
+        env_prefix="ADAPTIVE_GAMMA_", env_nested_delimiter="__", extra="forbid", frozen=True
+    )
+
+    listen: str = "127.0.0.1:8080"
+    admin: str = "127.0.0.1:9090"
+    policy: str
+    mode: Literal["act", "observe"] = "act"
+    replicas: Annotated[list[ReplicaSettings], Field(min_length=1)]
+    engine_api_key: SecretStr | None = None
+    """Sent to engines as a bearer token in place of the client's Authorization."""
+    classify: ClassifySettings = ClassifySettings()
+    scrape: ScrapeSettings = ScrapeSettings()
+    health: HealthSettings = HealthSettings()
+    limits: LimitSettings = LimitSettings()
+    retry: RetrySettings = RetrySettings()
+    drain: DrainSettings = DrainSettings()
+    decision: DecisionSettings = DecisionSettings()
+    allow_paths: list[Annotated[str, Field(pattern=r"^/")]] = []
+    """Further engine paths to pass through (POST and GET), beyond the generation paths."""
+
+    @field_validator("listen", "admin")
+    @classmethod
+    def _host_port(cls, value: str) -> str:
+        return _address(value)
+
+    @model_validator(mode="after")
+    def _distinct(self) -> Settings:
+        names = [r.name for r in self.replicas]
+        for name in names:
+            if names.count(name) > 1:
+                raise ValueError(f"two replicas are named {name!r}")
+        if self.listen == self.admin:
+            raise ValueError("listen and admin must differ")
+        return self

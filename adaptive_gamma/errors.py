@@ -1,0 +1,99 @@
+"""Every error this package raises on purpose.
+
+    AdaptiveGammaError
+    ├── ConfigurationError      a file, key or value the operator can correct; stops the start, exit code 2
+    │   └── PolicyError         the same, in a policy file
+    ├── TraceError              a line of a trace file that cannot be read
+    ├── ScrapeError             an engine's page that could not be fetched or understood; the reading is unknown
+    └── UpstreamError           an exchange with an engine that failed
+        ├── ConnectError        no connection: nothing was sent, another replica may be tried
+        ├── UpstreamTimeout     the engine stayed silent for too long
+        └── ProtocolError       the engine broke off or answered with something that is not HTTP
+
+Raised at a boundary, mapped once: to an exit code in ``cli``, to an HTTP answer in ``proxy``.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+__all__ = [
+    "AdaptiveGammaError",
+    "ConfigurationError",
+    "ConnectError",
+    "PolicyError",
+    "ProtocolError",
+    "ScrapeError",
+    "TraceError",
+    "UpstreamError",
+    "UpstreamTimeout",
+    "nearest",
+]
+
+
+class AdaptiveGammaError(Exception):
+    """The root of the tree."""
+
+
+class ConfigurationError(AdaptiveGammaError):
+    """A setting that cannot be used.
+
+    ``source`` names the file or environment variable, ``key`` the dotted path inside it, ``problem`` says what was
+    found and what was expected; ``suggestion`` is the nearest right key or value where there is one.
+    """
+
+    def __init__(self, source: str, key: str, problem: str, suggestion: str | None = None) -> None:
+        self.source = source
+        self.key = key
+        self.problem = problem
+        self.suggestion = suggestion
+        where = f"{source}: {key}" if key else source
+        hint = f" (did you mean {suggestion!r}?)" if suggestion else ""
+        super().__init__(f"{where}: {problem}{hint}")
+
+
+class PolicyError(ConfigurationError):
+    """A policy file that cannot be used."""
+
+
+class TraceError(AdaptiveGammaError):
+    """A trace line that cannot be read; ``line`` counts from 1, ``field`` is the column's name."""
+
+    def __init__(self, source: str, line: int, field: str, problem: str) -> None:
+        self.source = source
+        self.line = line
+        self.field = field
+        self.problem = problem
+        super().__init__(f"{source}: line {line}: {field}: {problem}")
+
+
+class ScrapeError(AdaptiveGammaError):
+    """An engine page that gave no reading. ``reason`` is a short stable word used as a metric label."""
+
+    def __init__(self, reason: str, detail: str = "") -> None:
+        self.reason = reason
+        self.detail = detail
+        super().__init__(f"{reason}: {detail}" if detail else reason)
+
+
+class UpstreamError(AdaptiveGammaError):
+    """An exchange with an engine that failed."""
+
+
+class ConnectError(UpstreamError):
+    """No connection could be made; not one byte of the request was sent."""
+
+
+class UpstreamTimeout(UpstreamError):
+    """The engine sent nothing for longer than the limit allows."""
+
+
+class ProtocolError(UpstreamError):
+    """The engine closed in the middle of an exchange, or its bytes are not HTTP."""
+
+
+def nearest(word: str, choices: Iterable[str]) -> str | None:
+    """The choice that looks most like ``word``, or None when nothing comes near."""
+    close = difflib.get_close_matches(word, list(choices), n=1, cutoff=0.6)
+    return close[0] if close else None

@@ -1,0 +1,81 @@
+"""A decision as data: the one object that headers, ``/decisions``, logs, dry run and pages print."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from adaptive_gamma.routing.replica import Pool
+
+__all__ = ["Candidate", "Decision", "RequestNeeds"]
+
+
+@dataclass(frozen=True, slots=True)
+class RequestNeeds:
+    """What a request asks of a replica, as far as routing cares."""
+
+    request_class: str
+    """``structured``, ``chat``, ``unsure``, or a class of the policy in use."""
+    prompt_tokens: int | None = None
+    """Estimated prompt length; None when unknown."""
+    model: str | None = None
+    """The model the client named; None accepts any."""
+    parameters: frozenset[str] = field(default=frozenset())
+    """The sampling parameters present that some replica may refuse, such as ``min_p``."""
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """One replica as it was weighed."""
+
+    replica: str
+    pool: Pool
+    gamma: int | None
+    """Draft tokens per step at the load the request would find; None when unknown (it is then priced as plain)."""
+    load: int
+    """Requests already there, the new one not counted."""
+    cost_s: float
+    """Marginal cost: the request's own time per output token plus the delay it puts on the others, in seconds."""
+    tpot_s: float
+    """Predicted time per output token of this request there, in seconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """Where a request goes, why, and what else was weighed."""
+
+    request_class: str
+    replica: str
+    pool: Pool
+    gamma: int | None
+    reason: str
+    """A short stable word; the list is in ``adaptive_gamma.routing.decide``."""
+    chosen: Candidate
+    runners_up: tuple[Candidate, ...] = ()
+    """The next best, cheapest first; a handful, not the whole fleet."""
+    excluded: tuple[tuple[str, str], ...] = ()
+    """(replica, why) for each replica that could not be considered."""
+
+    def as_dict(self) -> dict[str, Any]:
+        """The JSON form, the same wherever a decision is printed."""
+        return {
+            "class": self.request_class,
+            "replica": self.replica,
+            "pool": self.pool,
+            "gamma": self.gamma,
+            "reason": self.reason,
+            "chosen": _candidate_dict(self.chosen),
+            "runners_up": [_candidate_dict(c) for c in self.runners_up],
+            "excluded": [{"replica": name, "why": why} for name, why in self.excluded],
+        }
+
+
+def _candidate_dict(candidate: Candidate) -> dict[str, Any]:
+    return {
+        "replica": candidate.replica,
+        "pool": candidate.pool,
+        "gamma": candidate.gamma,
+        "load": candidate.load,
+        "cost_s": candidate.cost_s,
+        "tpot_s": candidate.tpot_s,
+    }
