@@ -4,6 +4,7 @@
     ├── ConfigurationError      a file, key or value the operator can correct; stops the start, exit code 2
     │   └── PolicyError         the same, in a policy file
     ├── TraceError              a line of a trace file that cannot be read
+    ├── NoReplica               no replica can take the request
     ├── ScrapeError             an engine's page that could not be fetched or understood; the reading is unknown
     └── UpstreamError           an exchange with an engine that failed
         ├── ConnectError        no connection: nothing was sent, another replica may be tried
@@ -22,6 +23,7 @@ __all__ = [
     "AdaptiveGammaError",
     "ConfigurationError",
     "ConnectError",
+    "NoReplica",
     "PolicyError",
     "ProtocolError",
     "ScrapeError",
@@ -66,6 +68,17 @@ class TraceError(AdaptiveGammaError):
         self.field = field
         self.problem = problem
         super().__init__(f"{source}: line {line}: {field}: {problem}")
+
+
+class NoReplica(AdaptiveGammaError):
+    """No replica can take the request.
+
+    ``model_unknown`` is True when every replica lists its models and none has the one asked for.
+    """
+
+    def __init__(self, message: str, *, model_unknown: bool = False) -> None:
+        self.model_unknown = model_unknown
+        super().__init__(message)
 
 
 class ScrapeError(AdaptiveGammaError):

@@ -1,6 +1,34 @@
 """Where a request goes, as pure functions: no clock, no socket, no file."""
 
+from adaptive_gamma.routing.classify import (
+    CLASSES,
+    ClassRule,
+    PromptClass,
+    RequestClassifier,
+    canonical_class,
+    classify_prompt,
+)
+from adaptive_gamma.routing.decide import DecisionLimits, PolicyPrices, decide, least_loaded, load_of
 from adaptive_gamma.routing.decision import Candidate, Decision, RequestNeeds
 from adaptive_gamma.routing.replica import GammaSchedule, GammaSetting, Pool, ReplicaState
 
-__all__ = ["Candidate", "Decision", "GammaSchedule", "GammaSetting", "Pool", "ReplicaState", "RequestNeeds"]
+__all__ = [
+    "CLASSES",
+    "Candidate",
+    "ClassRule",
+    "Decision",
+    "DecisionLimits",
+    "GammaSchedule",
+    "GammaSetting",
+    "PolicyPrices",
+    "Pool",
+    "PromptClass",
+    "ReplicaState",
+    "RequestClassifier",
+    "RequestNeeds",
+    "canonical_class",
+    "classify_prompt",
+    "decide",
+    "least_loaded",
+    "load_of",
+]
