@@ -16,6 +16,8 @@ CLASSES = ("structured", "chat", "unsure")
 _ALIASES = {"code": "structured", "math": "structured", "prose": "chat"}
 _WINDOW = 4096
 """Characters looked at from each end of a prompt."""
+_LINES = 96
+"""Lines looked at, half from each end of that."""
 
 _TO_SPACE = bytes(c if chr(c).isalnum() or chr(c) in "+#_" or c >= 0x80 else 0x20 for c in range(256))
 _NOT_SYMBOLS = bytes(c for c in range(256) if chr(c) not in "{}()[];=<>_\\|&*^%$")
@@ -90,7 +92,8 @@ def classify_prompt(text: str) -> PromptClass:
     if b"```" in raw:
         structured += 3.0
     code_lines = 0
-    for line in raw.splitlines():
+    lines = raw.splitlines()
+    for line in lines if len(lines) <= _LINES else lines[: _LINES // 2] + lines[-_LINES // 2 :]:
         start = line.lstrip()
         if start.startswith(_LINE_STARTS) and (
             not start.startswith(_LINE_WORDS_THAT_ARE_PROSE) or start[-1:] in b":;{})\"'" or b" import " in start

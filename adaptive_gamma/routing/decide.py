@@ -27,10 +27,9 @@ Reasons (``Decision.reason``):
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 from adaptive_gamma.errors import NoReplica
 from adaptive_gamma.routing.decision import Candidate, Decision, RequestNeeds
@@ -44,6 +43,12 @@ _RUNNERS_UP = 3
 _OVER_LIMIT = 1
 _UNHEALTHY = 2
 _REFUSES = 4
+
+_PLAIN = -1
+"""Stands for "no drafter" where a gamma is a key; gamma 0 on a speculative replica has a price of its own."""
+
+_Weighed: TypeAlias = tuple[float, int, int]
+"""Marginal cost in seconds, index into the states, load found."""
 
 
 class PolicyPrices(Protocol):
@@ -116,15 +121,13 @@ def decide(
         NoReplica: every replica is excluded, draining, or does not have the model.
     """
     request_class = policy.class_for(needs.request_class)
-    context = needs.prompt_tokens
-    model = needs.model
-    parameters = needs.parameters
-    kv_limit = limits.kv_usage
-    slo = limits.slo_tpot_s
-    foreign_of_unread = -1
+    context, model, parameters = needs.prompt_tokens, needs.model, needs.parameters
+    kv_limit, slo = limits.kv_usage, limits.slo_tpot_s
+    foreign_of_unread: int | None = None
     rows: dict[int, tuple[list[float], float]] = {}
     excluded: list[tuple[str, str]] = []
-    ranked: list[tuple[int, float, int, int]] = []  # rank, cost, index, load
+    weighed: list[_Weighed] = []
+    demoted: dict[int, list[_Weighed]] = {}
 
     for index, state in enumerate(states):
         if state.draining:
@@ -137,69 +140,68 @@ def decide(
             excluded.append((state.name, "already tried"))
             continue
 
-        rank = 0
+        rank = 0 if state.healthy else _UNHEALTHY
+        load = state.in_flight
         if state.running is not None and state.fresh_until >= now:
             foreign = state.running + (state.waiting or 0) - state.in_flight_at_scrape
-            load = state.in_flight + foreign if foreign > 0 else state.in_flight
+            if foreign > 0:
+                load += foreign
             if state.kv_usage is not None and state.kv_usage >= kv_limit:
-                rank = _OVER_LIMIT
+                rank |= _OVER_LIMIT
         else:
-            if foreign_of_unread < 0:
+            if foreign_of_unread is None:
                 foreign_of_unread = _typical_foreign_load(states, now)
-            load = state.in_flight + foreign_of_unread
-        if not state.healthy:
-            rank += _UNHEALTHY
+            load += foreign_of_unread
         if parameters and not parameters.isdisjoint(state.refused_parameters):
-            rank += _REFUSES
+            rank |= _REFUSES
 
-        gamma = state.gamma
-        if gamma.__class__ is int and state.speculative:
-            key = gamma
-        elif gamma is None or not state.speculative:
-            gamma, key = 0, -1
-        else:
+        gamma = state.gamma if state.speculative else None
+        if isinstance(gamma, GammaSchedule):
             cost = _schedule_cost(state, request_class, policy, context, load)
-            ranked.append((rank, cost, index, load))
-            continue
-        found = rows.get(key)
-        if found is None:
-            speculative = key >= 0
-            found = rows[key] = (
-                policy.marginal_row(gamma, context, speculative),
-                policy.expected_tokens(request_class, gamma) - 1.0,
-            )
-        row, accepted = found
-        cost = row[load] if load < len(row) else _marginal_beyond(policy, load, gamma, context, key >= 0)
-        ratio = state.acceptance_ratio
-        cost /= 1.0 + (accepted if ratio is None else accepted * ratio)
-        ranked.append((rank, cost, index, load))
+        else:
+            key = _PLAIN if gamma is None else gamma
+            found = rows.get(key)
+            if found is None:
+                found = rows[key] = _prices(policy, request_class, key, context)
+            row, accepted = found
+            cost = row[load] if load < len(row) else _marginal_beyond(policy, load, key, context)
+            ratio = state.acceptance_ratio
+            cost /= 1.0 + (accepted if ratio is None else accepted * ratio)
+        if slo is not None and _tpot(state, request_class, policy, context, load + 1) > slo:
+            rank |= _OVER_LIMIT
+        if rank:
+            demoted.setdefault(rank, []).append((cost, index, load))
+        else:
+            weighed.append((cost, index, load))
 
-    if not ranked:
-        raise _no_replica(needs, states, excluded)
-    if slo is not None:
-        ranked = [
-            (rank | _OVER_LIMIT, cost, index, load)
-            if _tpot(states[index], request_class, policy, context, load + 1) > slo
-            else (rank, cost, index, load)
-            for rank, cost, index, load in ranked
-        ]
+    rank = 0
+    if not weighed:
+        if not demoted:
+            raise _no_replica(needs, states, excluded)
+        rank = min(demoted)
+        weighed = demoted.pop(rank)
+    weighed.sort()
+    best = _settle_tie(weighed, limits.tie_margin, tie_break)
+    for other_rank, entries in demoted.items():
+        excluded += [(states[i].name, _why(other_rank, states[i], limits)) for _, i, _ in entries]
 
-    best = min(ranked)
-    rank, cost, index, load = best = _settle_tie(ranked, best, limits.tie_margin, tie_break)
-    chosen = _candidate(states[index], request_class, policy, context, cost, load)
-    others = heapq.nsmallest(_RUNNERS_UP + 1, ranked)
-    runners_up = tuple(
-        _candidate(states[i], request_class, policy, context, c, n) for r, c, i, n in others if i != index and r == rank
-    )[:_RUNNERS_UP]
-    excluded += [(states[i].name, _why(r, states[i], limits)) for r, _, i, _ in ranked if r > rank]
+    def candidate(entry: _Weighed) -> Candidate:
+        cost, index, load = entry
+        state = states[index]
+        gamma, _ = _gamma_at(state, load + 1)
+        known = state.gamma is not None or state.speculative is False
+        tpot = _tpot(state, request_class, policy, context, load + 1)
+        return Candidate(state.name, state.pool, gamma if known else None, load, cost, tpot)
+
+    chosen = candidate(best)
     return Decision(
         request_class=request_class,
         replica=chosen.replica,
         pool=chosen.pool,
         gamma=chosen.gamma,
-        reason=_reason(best, ranked, states, request_class, policy, context),
+        reason=_reason(best, rank, weighed, demoted, states, request_class, policy, context),
         chosen=chosen,
-        runners_up=runners_up,
+        runners_up=tuple([candidate(e) for e in weighed[: _RUNNERS_UP + 1] if e is not best][:_RUNNERS_UP]),
         excluded=tuple(excluded),
     )
 
@@ -218,7 +220,7 @@ def least_loaded(
         NoReplica: as in ``decide``.
     """
     unread = _typical_foreign_load(states, now)
-    ranked: list[tuple[int, float, int, int]] = []
+    ranked: dict[int, list[_Weighed]] = {}
     excluded: list[tuple[str, str]] = []
     for index, state in enumerate(states):
         if state.draining:
@@ -230,13 +232,12 @@ def least_loaded(
         else:
             load = load_of(state, now)
             load = state.in_flight + unread if load is None else load
-            rank = (0 if state.healthy else _UNHEALTHY) + (
-                0 if needs.parameters.isdisjoint(state.refused_parameters) else _REFUSES
-            )
-            ranked.append((rank, float(load), index, load))
+            refuses = not needs.parameters.isdisjoint(state.refused_parameters)
+            rank = (0 if state.healthy else _UNHEALTHY) | (_REFUSES if refuses else 0)
+            ranked.setdefault(rank, []).append((float(load), index, load))
     if not ranked:
         raise _no_replica(needs, states, excluded)
-    return states[_settle_tie(ranked, min(ranked), 0.0, tie_break)[2]]
+    return states[_settle_tie(sorted(ranked[min(ranked)]), 0.0, tie_break)[1]]
 
 
 def _typical_foreign_load(states: Sequence[ReplicaState], now: float) -> int:
@@ -249,20 +250,23 @@ def _typical_foreign_load(states: Sequence[ReplicaState], now: float) -> int:
     return -(-sum(known) // len(known)) if known else 0
 
 
-def _settle_tie(
-    ranked: list[tuple[int, float, int, int]], best: tuple[int, float, int, int], margin: float, tie_break: float
-) -> tuple[int, float, int, int]:
-    """The less loaded of two drawn at random among those whose cost is within the margin of the best."""
-    rank, highest = best[0], best[1] * (1.0 + margin)
-    tied = [entry for entry in ranked if entry[1] <= highest and entry[0] == rank]
-    count = len(tied)
-    if count == 1:
-        return best
-    pairs = count * (count - 1)
-    first, second = divmod(min(int(tie_break * pairs), pairs - 1), count - 1)
+def _settle_tie(weighed: list[_Weighed], margin: float, tie_break: float) -> _Weighed:
+    """The less loaded of two drawn at random among those whose cost is within the margin of the cheapest.
+
+    ``weighed`` is sorted by cost.
+    """
+    highest = weighed[0][0] * (1.0 + margin)
+    tied = 1
+    while tied < len(weighed) and weighed[tied][0] <= highest:
+        tied += 1
+    if tied == 1:
+        return weighed[0]
+    pairs = tied * (tied - 1)
+    first, second = divmod(min(int(tie_break * pairs), pairs - 1), tied - 1)
     if second >= first:
         second += 1
-    return min(tied[first], tied[second], key=lambda entry: entry[3])
+    one, other = weighed[first], weighed[second]
+    return one if one[2] <= other[2] else other
 
 
 def _gamma_at(state: ReplicaState, batch: int) -> tuple[int, bool]:
@@ -293,23 +297,17 @@ def _schedule_cost(
     return after + load * (after - _tpot(state, request_class, policy, context, load))
 
 
-def _marginal_beyond(policy: PolicyPrices, load: int, gamma: int, context: float | None, speculative: bool) -> float:
+def _prices(policy: PolicyPrices, request_class: str, key: int, context: float | None) -> tuple[list[float], float]:
+    """(marginal step cost by load, accepted draft tokens per step) of a gamma, or of ``_PLAIN``."""
+    if key == _PLAIN:
+        return policy.marginal_row(0, context, False), 0.0
+    return policy.marginal_row(key, context, True), policy.expected_tokens(request_class, key) - 1.0
+
+
+def _marginal_beyond(policy: PolicyPrices, load: int, key: int, context: float | None) -> float:
+    gamma, speculative = (0, False) if key == _PLAIN else (key, True)
     after = policy.step_seconds(load + 1, gamma, context, speculative)
     return after + load * (after - policy.step_seconds(load, gamma, context, speculative))
-
-
-def _candidate(
-    state: ReplicaState, request_class: str, policy: PolicyPrices, context: float | None, cost: float, load: int
-) -> Candidate:
-    known = state.gamma is not None or state.speculative is False
-    return Candidate(
-        replica=state.name,
-        pool=state.pool,
-        gamma=_gamma_at(state, load + 1)[0] if known else None,
-        load=load,
-        cost_s=cost,
-        tpot_s=_tpot(state, request_class, policy, context, load + 1),
-    )
 
 
 def _why(rank: int, state: ReplicaState, limits: DecisionLimits) -> str:
@@ -323,38 +321,37 @@ def _why(rank: int, state: ReplicaState, limits: DecisionLimits) -> str:
 
 
 def _reason(
-    best: tuple[int, float, int, int],
-    ranked: list[tuple[int, float, int, int]],
+    best: _Weighed,
+    rank: int,
+    weighed: list[_Weighed],
+    demoted: dict[int, list[_Weighed]],
     states: Sequence[ReplicaState],
     request_class: str,
     policy: PolicyPrices,
     context: float | None,
 ) -> str:
-    rank, cost, index, _ = best
     if rank & _UNHEALTHY:
         return "fallback"
-    if any(r & _REFUSES and r & ~_REFUSES <= rank and c < cost for r, c, _, _ in ranked if not rank & _REFUSES):
+    if any(refusing[0] < best[0] for refusing in demoted.get(rank | _REFUSES, ())):
         return "capability"
-    peers = [entry for entry in ranked if entry[0] == rank]
-    if len(peers) == 1:
+    if len(weighed) == 1:
         return "only_replica"
-    speculative = min((e for e in peers if states[e[2]].speculative), default=None)
-    plain = min((e for e in peers if not states[e[2]].speculative), default=None)
+    speculative = next((entry for entry in weighed if states[entry[1]].speculative), None)
+    plain = next((entry for entry in weighed if not states[entry[1]].speculative), None)
     if speculative is None or plain is None:
         return "balance"
-    spec_state, plain_state = states[speculative[2]], states[plain[2]]
-    if not states[index].speculative:
+    spec_state, plain_state = states[speculative[1]], states[plain[1]]
+    if not states[best[1]].speculative:
         idle_speculative = _tpot(spec_state, request_class, policy, context, 1)
         return "high_load" if idle_speculative < _tpot(plain_state, request_class, policy, context, 1) else "class"
-    own = _accepted_factor(spec_state, request_class, policy, speculative[3])
+    own = _tokens_per_step(spec_state, request_class, policy, speculative[2])
     for other in policy.classes:
-        other_cost = speculative[1] * own / _accepted_factor(spec_state, other, policy, speculative[3])
-        if other_cost > plain[1]:
+        if speculative[0] * own > plain[0] * _tokens_per_step(spec_state, other, policy, speculative[2]):
             return "class"
     return "low_load"
 
 
-def _accepted_factor(state: ReplicaState, request_class: str, policy: PolicyPrices, load: int) -> float:
+def _tokens_per_step(state: ReplicaState, request_class: str, policy: PolicyPrices, load: int) -> float:
     accepted = policy.expected_tokens(request_class, _gamma_at(state, load + 1)[0]) - 1.0
     return 1.0 + (accepted if state.acceptance_ratio is None else accepted * state.acceptance_ratio)
 

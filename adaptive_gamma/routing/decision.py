@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from adaptive_gamma.routing.replica import Pool
 
 __all__ = ["Candidate", "Decision", "RequestNeeds"]
 
 
-@dataclass(frozen=True, slots=True)
-class RequestNeeds:
+class RequestNeeds(NamedTuple):
     """What a request asks of a replica, as far as routing cares."""
 
     request_class: str
@@ -20,12 +18,11 @@ class RequestNeeds:
     """Estimated prompt length; None when unknown."""
     model: str | None = None
     """The model the client named; None accepts any."""
-    parameters: frozenset[str] = field(default=frozenset())
+    parameters: frozenset[str] = frozenset()
     """The sampling parameters present that some replica may refuse, such as ``min_p``."""
 
 
-@dataclass(frozen=True, slots=True)
-class Candidate:
+class Candidate(NamedTuple):
     """One replica as it was weighed."""
 
     replica: str
@@ -40,8 +37,7 @@ class Candidate:
     """Predicted time per output token of this request there, in seconds."""
 
 
-@dataclass(frozen=True, slots=True)
-class Decision:
+class Decision(NamedTuple):
     """Where a request goes, why, and what else was weighed."""
 
     request_class: str
@@ -64,18 +60,7 @@ class Decision:
             "pool": self.pool,
             "gamma": self.gamma,
             "reason": self.reason,
-            "chosen": _candidate_dict(self.chosen),
-            "runners_up": [_candidate_dict(c) for c in self.runners_up],
+            "chosen": self.chosen._asdict(),
+            "runners_up": [candidate._asdict() for candidate in self.runners_up],
             "excluded": [{"replica": name, "why": why} for name, why in self.excluded],
         }
-
-
-def _candidate_dict(candidate: Candidate) -> dict[str, Any]:
-    return {
-        "replica": candidate.replica,
-        "pool": candidate.pool,
-        "gamma": candidate.gamma,
-        "load": candidate.load,
-        "cost_s": candidate.cost_s,
-        "tpot_s": candidate.tpot_s,
-    }
