@@ -33,7 +33,7 @@ from typing import Protocol, TypeAlias
 
 from adaptive_gamma.errors import NoReplica
 from adaptive_gamma.routing.decision import Candidate, Decision, RequestNeeds
-from adaptive_gamma.routing.replica import GammaSchedule, ReplicaState
+from adaptive_gamma.routing.replica import GammaSchedule, GammaSetting, ReplicaState
 
 __all__ = ["DecisionLimits", "PolicyPrices", "decide", "least_loaded", "load_of"]
 
@@ -43,9 +43,6 @@ _RUNNERS_UP = 3
 _OVER_LIMIT = 1
 _UNHEALTHY = 2
 _REFUSES = 4
-
-_PLAIN = -1
-"""Stands for "no drafter" where a gamma is a key; gamma 0 on a speculative replica has a price of its own."""
 
 _Weighed: TypeAlias = tuple[float, int, int]
 """Marginal cost in seconds, index into the states, load found."""
@@ -124,7 +121,7 @@ def decide(
     context, model, parameters = needs.prompt_tokens, needs.model, needs.parameters
     kv_limit, slo = limits.kv_usage, limits.slo_tpot_s
     foreign_of_unread: int | None = None
-    rows: dict[int, tuple[list[float], float]] = {}
+    prices: dict[GammaSetting | None, tuple[list[float], float]] = {}
     excluded: list[tuple[str, str]] = []
     weighed: list[_Weighed] = []
     demoted: dict[int, list[_Weighed]] = {}
@@ -146,7 +143,8 @@ def decide(
             foreign = state.running + (state.waiting or 0) - state.in_flight_at_scrape
             if foreign > 0:
                 load += foreign
-            if state.kv_usage is not None and state.kv_usage >= kv_limit:
+            kv_usage = state.kv_usage
+            if kv_usage is not None and kv_usage >= kv_limit:
                 rank |= _OVER_LIMIT
         else:
             if foreign_of_unread is None:
@@ -156,15 +154,17 @@ def decide(
             rank |= _REFUSES
 
         gamma = state.gamma if state.speculative else None
-        if isinstance(gamma, GammaSchedule):
+        found = prices.get(gamma)
+        if found is None and not isinstance(gamma, GammaSchedule):
+            found = prices[gamma] = _prices(policy, request_class, gamma, context)
+        if found is None:
             cost = _schedule_cost(state, request_class, policy, context, load)
         else:
-            key = _PLAIN if gamma is None else gamma
-            found = rows.get(key)
-            if found is None:
-                found = rows[key] = _prices(policy, request_class, key, context)
             row, accepted = found
-            cost = row[load] if load < len(row) else _marginal_beyond(policy, load, key, context)
+            try:
+                cost = row[load]
+            except IndexError:
+                cost = _marginal_beyond(policy, load, gamma, context)
             ratio = state.acceptance_ratio
             cost /= 1.0 + (accepted if ratio is None else accepted * ratio)
         if slo is not None and _tpot(state, request_class, policy, context, load + 1) > slo:
@@ -297,17 +297,19 @@ def _schedule_cost(
     return after + load * (after - _tpot(state, request_class, policy, context, load))
 
 
-def _prices(policy: PolicyPrices, request_class: str, key: int, context: float | None) -> tuple[list[float], float]:
-    """(marginal step cost by load, accepted draft tokens per step) of a gamma, or of ``_PLAIN``."""
-    if key == _PLAIN:
+def _prices(
+    policy: PolicyPrices, request_class: str, gamma: int | None, context: float | None
+) -> tuple[list[float], float]:
+    """(marginal step cost by load, accepted draft tokens per step); gamma None stands for plain."""
+    if gamma is None:
         return policy.marginal_row(0, context, False), 0.0
-    return policy.marginal_row(key, context, True), policy.expected_tokens(request_class, key) - 1.0
+    return policy.marginal_row(gamma, context, True), policy.expected_tokens(request_class, gamma) - 1.0
 
 
-def _marginal_beyond(policy: PolicyPrices, load: int, key: int, context: float | None) -> float:
-    gamma, speculative = (0, False) if key == _PLAIN else (key, True)
-    after = policy.step_seconds(load + 1, gamma, context, speculative)
-    return after + load * (after - policy.step_seconds(load, gamma, context, speculative))
+def _marginal_beyond(policy: PolicyPrices, load: int, gamma: GammaSetting | None, context: float | None) -> float:
+    drafted = gamma if isinstance(gamma, int) else 0
+    after = policy.step_seconds(load + 1, drafted, context, gamma is not None)
+    return after + load * (after - policy.step_seconds(load, drafted, context, gamma is not None))
 
 
 def _why(rank: int, state: ReplicaState, limits: DecisionLimits) -> str:
