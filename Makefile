@@ -1,0 +1,52 @@
+# Two commands do the set-up: `make demo` and `make test`. Both need Python 3.11 or newer and make, nothing else.
+PYTHON ?= python3
+VENV ?= .venv
+BIN = $(VENV)/bin
+PIP = $(BIN)/python -m pip --disable-pip-version-check install --quiet
+
+.PHONY: demo test lint types unit bench lock clean
+
+demo: $(VENV)/.demo
+	$(BIN)/adaptive-gamma demo
+
+test: lint types unit
+
+lint: $(VENV)/.dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(VENV)/.dev
+	$(BIN)/mypy
+
+unit: $(VENV)/.dev
+	$(BIN)/pytest
+
+bench: $(VENV)/.dev
+	$(BIN)/python -m benchmarks
+
+$(VENV)/bin/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo "Python 3.11 or newer is needed; set PYTHON=/path/to/python3.11"; exit 1; }
+	$(PYTHON) -m venv $(VENV) || \
+		{ echo "python3 cannot make a virtual environment; on Debian: apt-get install python3-venv"; exit 1; }
+
+$(VENV)/.demo: $(VENV)/bin/python requirements/demo.txt pyproject.toml
+	$(PIP) --require-hashes -r requirements/demo.txt
+	$(PIP) --no-deps --no-build-isolation -e .
+	@touch $@
+
+$(VENV)/.dev: $(VENV)/bin/python requirements/dev.txt pyproject.toml
+	$(PIP) --require-hashes -r requirements/dev.txt
+	$(PIP) --no-deps --no-build-isolation -e .
+	@touch $@ $(VENV)/.demo
+
+# Writes the lock files anew: versions and hashes only, no address of any host.
+lock: $(VENV)/.dev
+	$(BIN)/python -m pip install --quiet uv
+	$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header \
+		--no-annotate --extra demo -o requirements/demo.txt pyproject.toml requirements/build.in
+	$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header \
+		--no-annotate --extra dev -o requirements/dev.txt pyproject.toml requirements/build.in
+
+clean:
+	rm -rf $(VENV) dist build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
