@@ -44,7 +44,8 @@ _FORBIDDEN_WEIGHT = -40.0
 
 @dataclass(frozen=True, slots=True)
 class TinyShape:
-    """The shape of the pair. ``hidden`` must be a multiple of ``heads``, and of 32 for ``q8_0``."""
+    """The shape of the pair. ``hidden`` must be a multiple of ``heads``, and of 32 for
+    ``q8_0`` and ``q4_0``."""
 
     hidden: int = 128
     layers: int = 6
@@ -55,14 +56,14 @@ class TinyShape:
     context_tokens: int = 8192
     late_scale: float = 0.15
     """Factor on what the layers the draft lacks write; 0 makes the draft agree always."""
-    weights: Literal["f32", "f16", "q8_0"] = "f16"
+    weights: Literal["f32", "f16", "q8_0", "q4_0"] = "f16"
     seed: int = 7
 
     def __post_init__(self) -> None:
         if self.hidden % self.heads:
             raise ValueError(f"hidden {self.hidden} is not a multiple of heads {self.heads}")
-        if self.weights == "q8_0" and (self.hidden % 32 or self.feed_forward % 32):
-            raise ValueError("q8_0 needs hidden and feed_forward to be multiples of 32")
+        if self.weights in ("q8_0", "q4_0") and (self.hidden % 32 or self.feed_forward % 32):
+            raise ValueError(f"{self.weights} needs hidden and feed_forward to be multiples of 32")
         if not 1 <= self.draft_layers <= self.layers:
             raise ValueError(f"draft_layers {self.draft_layers} must be in 1..{self.layers}")
 
@@ -202,6 +203,7 @@ def _write_gguf(
         "f32": gguf.LlamaFileType.ALL_F32,
         "f16": gguf.LlamaFileType.MOSTLY_F16,
         "q8_0": gguf.LlamaFileType.MOSTLY_Q8_0,
+        "q4_0": gguf.LlamaFileType.MOSTLY_Q4_0,
     }
     writer: Any = gguf.GGUFWriter(os.fspath(path), "llama")
     writer.add_name(f"adaptive-gamma tiny {name}")
@@ -235,7 +237,7 @@ def _write_gguf(
         elif shape.weights == "f16":
             writer.add_tensor(tensor, values.astype(np.float16))
         else:
-            kind = gguf.GGMLQuantizationType.Q8_0
+            kind = gguf.GGMLQuantizationType[shape.weights.upper()]
             writer.add_tensor(tensor, gguf.quants.quantize(values, kind), raw_dtype=kind)
 
     ones = np.ones(shape.hidden, dtype=np.float32)
