@@ -168,8 +168,7 @@ class _Weights:
         self.output[:, 0] = 0.0
         self.output[_forbidden(tokens), 0] = _FORBIDDEN_WEIGHT
         self.layers = [
-            self._layer(shape, 1.0 if index < shape.draft_layers else shape.late_scale)
-            for index in range(shape.layers)
+            self._layer(shape, 1.0 if index < shape.draft_layers else shape.late_scale) for index in range(shape.layers)
         ]
 
     def _matrix(self, rows: int, columns: int, scale: float = 1.0) -> _Matrix:
