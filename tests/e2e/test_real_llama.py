@@ -1,0 +1,168 @@
+"""The whole job on two real llama.cpp servers: read acceptance, route by class and load, free the engine of leavers."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import openai
+import pytest
+
+from adaptive_gamma.cli.demo.llama_server import LlamaServer
+
+from ..support.running import Serve, eventually, running_serve, tiny_models
+
+RATES = (0.8, 0.6, 0.4, 0.2)
+CONDITIONAL = (0.8, 0.75, 2 / 3, 0.5)
+CODE = "Write a Python function that parses this JSON and returns the list of ids:\n```python\ndef ids(text):\n```"
+PROSE = "Write a warm letter to my parents about our holiday by the sea and the little museum we liked."
+
+
+@pytest.fixture(scope="module")
+def engines(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[LlamaServer, LlamaServer]]:
+    models = tiny_models(tmp_path_factory.mktemp("models"))
+    speculative = LlamaServer(models.target, draft=models.draft, gamma=4, synthetic_rates=RATES, slots=8)
+    with speculative, LlamaServer(models.target, slots=8) as plain:
+        yield speculative, plain
+
+
+@pytest.fixture
+async def serve(engines: tuple[LlamaServer, LlamaServer], tmp_path: Path) -> AsyncIterator[Serve]:
+    speculative, plain = engines
+    replicas = [
+        {"name": "spec-0", "url": speculative.url, "engine": "llamacpp", "gamma": "auto"},
+        {"name": "plain-0", "url": plain.url, "engine": "llamacpp", "gamma": 0},
+    ]
+    async with running_serve(tmp_path, policy="demo-llamacpp-cpu", replicas=replicas) as running:
+        yield running
+
+
+def client_of(serve: Serve) -> openai.AsyncOpenAI:
+    return openai.AsyncOpenAI(base_url=serve.url + "/v1", api_key="none", max_retries=0)
+
+
+async def ask(client: openai.AsyncOpenAI, prompt: str, tokens: int = 32) -> httpx.Headers:
+    answer = await client.chat.completions.with_raw_response.create(
+        model="tiny", messages=[{"role": "user", "content": prompt}], max_tokens=tokens
+    )
+    return answer.headers
+
+
+@contextlib.asynccontextmanager
+async def long_streams(url: str, count: int) -> AsyncIterator[None]:
+    """Open streams straight at an engine, so that it is loaded by somebody else's traffic."""
+    body = {"prompt": "once", "n_predict": 900, "stream": True, "ignore_eos": True, "cache_prompt": False}
+    async with contextlib.AsyncExitStack() as stack:
+        client = await stack.enter_async_context(httpx.AsyncClient(base_url=url, timeout=30.0, trust_env=False))
+
+        async def run() -> None:
+            while True:
+                async with client.stream("POST", "/completion", json=body) as answer:
+                    async for _ in answer.aiter_bytes():
+                        pass
+
+        tasks = [asyncio.ensure_future(run()) for _ in range(count)]
+        try:
+            yield
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def slots_in_use(url: str) -> int:
+    async with httpx.AsyncClient(trust_env=False) as client:
+        slots: list[dict[str, Any]] = (await client.get(url + "/slots")).json()
+    return sum(bool(slot["is_processing"]) for slot in slots)
+
+
+async def test_acceptance_read_through_the_scraper_is_the_one_set(serve: Serve) -> None:
+    async with client_of(serve) as client:
+        for round_ in range(12):
+            await asyncio.gather(*(ask(client, f"{CODE}\n# variant {round_}.{i}", 96) for i in range(4)))
+
+    async def acceptance() -> list[float] | None:
+        found: list[float] | None = (await serve.replica("spec-0"))["acceptance"]
+        return found
+
+    read = await eventually(acceptance)
+    assert len(read) == 4
+    assert [abs(a - b) < 0.08 for a, b in zip(read, CONDITIONAL, strict=True)] == [True] * 4, read
+    row = await serve.replica("spec-0")
+    assert (row["gamma"], row["pool"]) == (4, "speculative")
+    assert (await serve.replica("plain-0"))["acceptance"] is None
+
+
+async def test_at_concurrency_one_code_goes_to_the_speculative_replica(serve: Serve) -> None:
+    async with client_of(serve) as client:
+        for i in range(5):
+            headers = await ask(client, f"{CODE} # {i}")
+            assert headers["x-adaptive-gamma-class"] == "structured"
+            assert headers["x-adaptive-gamma-replica"] == "spec-0"
+            assert headers["x-adaptive-gamma-gamma"] == "4"
+
+
+async def test_past_the_crossing_prose_goes_to_the_plain_replica(
+    serve: Serve, engines: tuple[LlamaServer, LlamaServer]
+) -> None:
+    async with client_of(serve) as client:
+        assert (await ask(client, PROSE))["x-adaptive-gamma-replica"] == "spec-0"
+        async with long_streams(engines[0].url, 6):
+
+            async def loaded() -> bool:
+                return ((await serve.replica("spec-0"))["running"] or 0) >= 5
+
+            await eventually(loaded)
+            headers = await ask(client, PROSE + " Please.")
+    assert headers["x-adaptive-gamma-class"] == "chat"
+    assert headers["x-adaptive-gamma-replica"] == "plain-0"
+    assert headers["x-adaptive-gamma-reason"] == "high_load"
+
+
+@pytest.mark.parametrize("stream", [True, False])
+async def test_a_client_that_leaves_is_gone_from_the_engine_within_half_a_second(
+    serve: Serve, engines: tuple[LlamaServer, LlamaServer], stream: bool
+) -> None:
+    client = client_of(serve)
+    task = asyncio.ensure_future(_consume(client, stream))
+
+    async def busy() -> bool:
+        return await slots_in_use(engines[0].url) + await slots_in_use(engines[1].url) > 0
+
+    await eventually(busy, every_s=0.01)
+    task.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await task
+    await client.close()
+    left = time.monotonic()
+
+    async def idle() -> bool:
+        return not await busy()
+
+    await eventually(idle, within_s=5.0, every_s=0.02)
+    gone_after = time.monotonic() - left
+
+    async def released() -> bool:
+        return all(row["in_flight"] == 0 for row in (await serve.status())["replicas"])
+
+    await eventually(released)
+    assert gone_after < 0.5, f"the engine went on for {gone_after:.2f} s"
+
+
+async def _consume(client: openai.AsyncOpenAI, stream: bool) -> None:
+    body: Any = {
+        "model": "tiny",
+        "messages": [{"role": "user", "content": CODE}],
+        "max_tokens": 900,
+        "extra_body": {"ignore_eos": True},
+    }
+    if stream:
+        async for _ in await client.chat.completions.create(**body, stream=True):
+            pass
+    else:
+        await client.chat.completions.create(**body)
