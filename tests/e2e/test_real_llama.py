@@ -15,7 +15,7 @@ import pytest
 
 from adaptive_gamma.cli.demo.llama_server import LlamaServer
 
-from ..support.running import Serve, eventually, running_serve, tiny_models
+from tests.support.running import Serve, eventually, running_serve, tiny_models
 
 RATES = (0.8, 0.6, 0.4, 0.2)
 CONDITIONAL = (0.8, 0.75, 2 / 3, 0.5)
