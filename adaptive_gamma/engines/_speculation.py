@@ -1,0 +1,50 @@
+"""Speculation counters in the shape vLLM gave them, which other engines copied."""
+
+from __future__ import annotations
+
+from adaptive_gamma.engines._exposition import Exposition
+from adaptive_gamma.engines.reading import SpeculationCounters
+
+__all__ = ["contiguous_positions", "counter", "speculation_counters"]
+
+_MOST_POSITIONS = 1024
+
+
+def counter(stem: str) -> tuple[str, str]:
+    """The sample names a counter may have: with ``_total``, as the format demands, or without."""
+    return (stem + "_total", stem)
+
+
+def contiguous_positions(page: Exposition, names: tuple[str, ...]) -> tuple[float, ...]:
+    """Accepted drafts by position 0, 1, ... summed over all other labels.
+
+    Empty when the page has no such series, or when the positions are not 0..n-1: with one missing, neither their
+    number nor any ratio of neighbours means what it should.
+    """
+    by_position = page.totals_by("position", *names)
+    if by_position is None or len(by_position) > _MOST_POSITIONS:
+        return ()
+    labels = [str(position) for position in range(len(by_position))]
+    if any(label not in by_position for label in labels):
+        return ()
+    return tuple(by_position[label] for label in labels)
+
+
+def speculation_counters(
+    page: Exposition,
+    *,
+    drafts: tuple[str, ...],
+    draft_tokens: tuple[str, ...],
+    accepted_tokens: tuple[str, ...],
+    accepted_per_position: tuple[float, ...],
+) -> SpeculationCounters | None:
+    """The counters of a page, or None where it lacks the two that every speculating engine has."""
+    drafted, accepted = page.total(*draft_tokens), page.total(*accepted_tokens)
+    if drafted is None or accepted is None:
+        return None
+    return SpeculationCounters(
+        drafts=page.total(*drafts),
+        draft_tokens=drafted,
+        accepted_tokens=accepted,
+        accepted_per_position=accepted_per_position,
+    )

@@ -1,0 +1,120 @@
+"""llama.cpp's ``llama-server``: ``/metrics`` (started with ``--metrics``) and ``/slots``.
+
+What differs from other engines:
+
+* The speculation counters (builds from about b10434) exist with 0 on a plain server too, and the series by position
+  appears with the first finished request that drafted. ``/slots`` tells a drafter's presence at once; ``/props`` does
+  not (it prints ``none`` on a speculating server).
+* All token and draft counters move only when a request ends. Between two scrapes without a finished request there is
+  no data, which is not an acceptance of 0. The two request gauges are live.
+* There is no gauge of KV use, no latency histogram, no model label.
+* No request field changes gamma on current builds, and none is refused for the drafter's sake.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+
+from adaptive_gamma.engines._exposition import read_exposition
+from adaptive_gamma.engines._speculation import contiguous_positions, counter, speculation_counters
+from adaptive_gamma.engines.reading import EngineReading
+
+__all__ = ["LlamaCppDialect"]
+
+_PREFIX = "llamacpp:"
+_RUNNING = _PREFIX + "requests_processing"
+_WAITING = _PREFIX + "requests_deferred"
+_GENERATION_TOKENS = counter(_PREFIX + "tokens_predicted")
+_PROMPT_TOKENS = counter(_PREFIX + "prompt_tokens")
+_DRAFTS = counter(_PREFIX + "spec_decode_num_drafts")
+_DRAFT_TOKENS = counter(_PREFIX + "spec_decode_num_draft_tokens")
+_ACCEPTED_TOKENS = counter(_PREFIX + "spec_decode_num_accepted_tokens")
+_ACCEPTED_PER_POSITION = counter(_PREFIX + "spec_decode_num_accepted_tokens_per_pos")
+_WANTED = frozenset(
+    (
+        _RUNNING,
+        _WAITING,
+        *_GENERATION_TOKENS,
+        *_PROMPT_TOKENS,
+        *_DRAFTS,
+        *_DRAFT_TOKENS,
+        *_ACCEPTED_TOKENS,
+        *_ACCEPTED_PER_POSITION,
+    )
+)
+_METRICS, _SLOTS = "/metrics", "/slots"
+
+
+class LlamaCppDialect:
+    """The names of llama.cpp's server."""
+
+    name = "llamacpp"
+    metrics_paths: tuple[str, ...] = (_METRICS, _SLOTS)
+    refused_parameters: frozenset[str] = frozenset()
+
+    def read(self, pages: Mapping[str, str]) -> EngineReading:
+        """Read ``/metrics``, and ``/slots`` where it came along.
+
+        ``speculative`` is what the slots say; without them a draft already counted means True, and none counted
+        means nothing. ``gamma`` is the number of position labels, None before the first finished speculative request.
+        """
+        page = read_exposition(pages[_METRICS], _WANTED)
+        positions = contiguous_positions(page, _ACCEPTED_PER_POSITION)
+        counters = speculation_counters(
+            page,
+            drafts=_DRAFTS,
+            draft_tokens=_DRAFT_TOKENS,
+            accepted_tokens=_ACCEPTED_TOKENS,
+            accepted_per_position=positions,
+        )
+        speculative = _slots_speculate(pages.get(_SLOTS))
+        if speculative is None and (positions or (counters is not None and counters.draft_tokens > 0)):
+            speculative = True
+        running, waiting = page.total(_RUNNING), page.total(_WAITING)
+        return EngineReading(
+            running=None if running is None else round(running),
+            waiting=None if waiting is None else round(waiting),
+            speculative=speculative,
+            gamma=len(positions) if positions and speculative is not False else None,
+            speculation=None if speculative is False else counters,
+            generation_tokens=page.total(*_GENERATION_TOKENS),
+            prompt_tokens=page.total(*_PROMPT_TOKENS),
+        )
+
+    def gamma_from_response(self, body: Mapping[str, object]) -> int | None:
+        """Gamma estimated from a response's ``timings``; None when nothing was drafted.
+
+        ``predicted_n - draft_n_accepted`` counts the target model's passes: an upper bound of the steps that drafted,
+        as the first token comes from the prompt's pass and drafts near the end are cut. So ``draft_n`` over it is a
+        lower bound of gamma, rounded up here; over several responses the largest is the best estimate.
+        """
+        timings = body.get("timings")
+        if not isinstance(timings, Mapping):
+            return None
+        drafted, accepted, predicted = (
+            _count(timings.get(key)) for key in ("draft_n", "draft_n_accepted", "predicted_n")
+        )
+        if not drafted or accepted is None or predicted is None or predicted <= accepted or accepted > drafted:
+            return None
+        return math.ceil(drafted / (predicted - accepted))
+
+
+def _count(value: object) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
+
+
+def _slots_speculate(page: str | None) -> bool | None:
+    if page is None:
+        return None
+    try:
+        slots = json.loads(page)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(slots, list):
+        return None
+    flags = [slot["speculative"] for slot in slots if isinstance(slot, dict) and "speculative" in slot]
+    if not flags or not all(isinstance(flag, bool) for flag in flags):
+        return None
+    return any(flags)

@@ -1,0 +1,148 @@
+"""vLLM: what its pages are called, from 0.6.6 (V0 engine) to 0.33 (V1 engine, Python and Rust front ends).
+
+Spellings by version:
+
+* KV use is ``kv_cache_usage_perc``; before 0.9 ``gpu_cache_usage_perc``; 0.9 and 0.10 print both. A share, 0..1.
+* Latency between output events is ``inter_token_latency_seconds`` from 0.10.2, before that
+  ``time_per_output_token_seconds``. One sample per engine step of a sequence, so with speculation not one per token.
+* Speculation counters keep their names since the V1 engine of 0.8.5. The V0 engine has neither the number of drafts
+  nor acceptance by position.
+* Labels: V1 adds ``engine``, the data-parallel rank; the page of one server holds a child for each rank.
+
+A server started with ``--disable-log-stats`` prints no series of its own: the read fails with ``no_series``.
+With adaptive verification switched on the counters count what was drafted, not what was verified; the page does not
+tell, so the acceptance of such a server reads low.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from adaptive_gamma.engines._exposition import Exposition, read_exposition
+from adaptive_gamma.engines._speculation import contiguous_positions, counter, speculation_counters
+from adaptive_gamma.engines.reading import EngineReading, LatencySum
+
+__all__ = ["VllmDialect"]
+
+_PREFIX = "vllm:"
+
+
+def _names(*stems: str) -> tuple[str, ...]:
+    return tuple(_PREFIX + stem for stem in stems)
+
+
+_RUNNING = _names("num_requests_running")
+_WAITING = _names("num_requests_waiting")
+_KV_USAGE = _names("kv_cache_usage_perc", "gpu_cache_usage_perc")
+_LATENCY = _names("inter_token_latency_seconds", "time_per_output_token_seconds")
+_SLEEP = _names("engine_sleep_state")
+_CACHE_INFO = _names("cache_config_info")
+_GENERATION_TOKENS = counter(_PREFIX + "generation_tokens")
+_PROMPT_TOKENS = counter(_PREFIX + "prompt_tokens")
+_DRAFTS = counter(_PREFIX + "spec_decode_num_drafts")
+_DRAFT_TOKENS = counter(_PREFIX + "spec_decode_num_draft_tokens")
+_ACCEPTED_TOKENS = counter(_PREFIX + "spec_decode_num_accepted_tokens")
+_ACCEPTED_PER_POSITION = counter(_PREFIX + "spec_decode_num_accepted_tokens_per_pos")
+_V0_SPECULATION = (
+    *_names("spec_decode_draft_acceptance_rate", "spec_decode_efficiency"),
+    *counter(_PREFIX + "spec_decode_num_emitted_tokens"),
+)
+_SPECULATION = (*_DRAFTS, *_DRAFT_TOKENS, *_ACCEPTED_TOKENS, *_ACCEPTED_PER_POSITION, *_V0_SPECULATION)
+
+_WANTED = frozenset(
+    (
+        *_RUNNING,
+        *_WAITING,
+        *_KV_USAGE,
+        *(name + part for name in _LATENCY for part in ("_sum", "_count")),
+        *_SLEEP,
+        *_CACHE_INFO,
+        *_GENERATION_TOKENS,
+        *_PROMPT_TOKENS,
+        *_SPECULATION,
+    )
+)
+_DIFFUSION = "\n" + _PREFIX + "diffusion_"
+"""Diffusion models use the speculative path without its counters, so there their absence tells nothing."""
+
+
+class VllmDialect:
+    """The names of vLLM."""
+
+    name = "vllm"
+    metrics_paths: tuple[str, ...] = ("/metrics",)
+    refused_parameters: frozenset[str] = frozenset({"min_p", "logit_bias"})
+
+    def read(self, pages: Mapping[str, str]) -> EngineReading:
+        """Read ``/metrics``. Running, waiting and all counters are summed over data-parallel ranks and model names.
+
+        ``kv_usage`` is that of the fullest rank: the one that will preempt first, and a mean would hide it.
+        ``gamma`` is the number of position labels, which the server creates at start-up for the configured maximum.
+        ``speculative`` is False only on a page that would show the counters if there were any (V1 engine, Python
+        front end): the V0 engine and the Rust front end create them with the first draft, so there it is None.
+        ``awake`` is False when any rank sleeps.
+        """
+        text = pages[self.metrics_paths[0]]
+        page = read_exposition(text, _WANTED)
+        positions = contiguous_positions(page, _ACCEPTED_PER_POSITION)
+        speculative: bool | None = None
+        if any(name in page for name in _SPECULATION):
+            speculative = True
+        elif _tells_all(page) and _DIFFUSION not in text:
+            speculative = False
+        return EngineReading(
+            running=_whole(page.total(*_RUNNING)),
+            waiting=_whole(page.total(*_WAITING)),
+            kv_usage=_share(page.highest(*_KV_USAGE)),
+            speculative=speculative,
+            gamma=len(positions) if positions else None,
+            speculation=speculation_counters(
+                page,
+                drafts=_DRAFTS,
+                draft_tokens=_DRAFT_TOKENS,
+                accepted_tokens=_ACCEPTED_TOKENS,
+                accepted_per_position=positions,
+            ),
+            generation_tokens=page.total(*_GENERATION_TOKENS),
+            prompt_tokens=page.total(*_PROMPT_TOKENS),
+            inter_token_latency=_latency(page),
+            awake=_awake(page),
+        )
+
+    def gamma_from_response(self, body: Mapping[str, object]) -> int | None:
+        """The configured gamma out of ``metrics.speculative_decoding.num_spec_tokens``.
+
+        Present from 0.29 on servers started with ``--per-request-spec-decode-metrics``; exact.
+        """
+        metrics = body.get("metrics")
+        speculation = metrics.get("speculative_decoding") if isinstance(metrics, Mapping) else None
+        gamma = speculation.get("num_spec_tokens") if isinstance(speculation, Mapping) else None
+        if isinstance(gamma, int) and not isinstance(gamma, bool) and gamma > 0:
+            return gamma
+        return None
+
+
+def _tells_all(page: Exposition) -> bool:
+    return any("engine" in sample.labels for sample in page.samples(*_RUNNING)) and _CACHE_INFO[0] in page
+
+
+def _whole(value: float | None) -> int | None:
+    return None if value is None else round(value)
+
+
+def _share(value: float | None) -> float | None:
+    """A share of a whole; rounding of a full cache is forgiven, a percentage is not taken for a share."""
+    return None if value is None or value > 1.01 else min(value, 1.0)
+
+
+def _latency(page: Exposition) -> LatencySum | None:
+    for name in _LATENCY:
+        seconds, count = page.total(name + "_sum"), page.total(name + "_count")
+        if seconds is not None and count is not None:
+            return LatencySum(seconds=seconds, count=count)
+    return None
+
+
+def _awake(page: Exposition) -> bool | None:
+    states = [sample.value for sample in page.samples(*_SLEEP) if sample.labels.get("sleep_state") == "awake"]
+    return all(value > 0 for value in states) if states else None
