@@ -1,0 +1,72 @@
+"""Whether a replica may get requests: a state machine over probes and over what requests met on their way."""
+
+from __future__ import annotations
+
+__all__ = ["HealthMonitor"]
+
+
+class HealthMonitor:
+    """Up until ``down_after`` failures in a row, then down until ``up_after`` successful probes in a row.
+
+    Failures are probes that failed and connections that requests could not make; they add up, so a replica that
+    refuses connections goes down before the next probe. A request that was answered clears only the refused
+    connections: an engine whose health page says it is broken may well still answer something. For the same reason
+    only probes bring a replica up again.
+    """
+
+    __slots__ = ("_connect_failures", "_down_after", "_probe_failures", "_successes", "_up", "_up_after", "changes")
+
+    def __init__(self, *, down_after: int = 3, up_after: int = 2) -> None:
+        if down_after < 1 or up_after < 1:
+            raise ValueError("down_after and up_after must be at least 1")
+        self._down_after = down_after
+        self._up_after = up_after
+        self._up = True
+        self._probe_failures = 0
+        self._connect_failures = 0
+        self._successes = 0
+        self.changes = 0
+        """How often the state has changed."""
+
+    @property
+    def up(self) -> bool:
+        return self._up
+
+    @property
+    def failures(self) -> int:
+        """Failures in a row, as they count towards going down."""
+        return self._probe_failures + self._connect_failures
+
+    def probed(self, ok: bool) -> bool:
+        """A health probe came back. True when the state changed."""
+        if not ok:
+            self._probe_failures += 1
+            return self._failed()
+        self._probe_failures = self._connect_failures = 0
+        if self._up:
+            return False
+        self._successes += 1
+        if self._successes < self._up_after:
+            return False
+        return self._change(up=True)
+
+    def connect_failed(self) -> bool:
+        """A request could not connect. True when the state changed."""
+        self._connect_failures += 1
+        return self._failed()
+
+    def answered(self) -> None:
+        """A request got an answer."""
+        self._connect_failures = 0
+
+    def _failed(self) -> bool:
+        self._successes = 0
+        if not self._up or self.failures < self._down_after:
+            return False
+        return self._change(up=False)
+
+    def _change(self, *, up: bool) -> bool:
+        self._up = up
+        self._probe_failures = self._connect_failures = self._successes = 0
+        self.changes += 1
+        return True

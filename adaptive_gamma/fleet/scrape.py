@@ -1,0 +1,112 @@
+"""HTTP towards engines, for everything but the requests themselves: metrics pages, health, model lists.
+
+The only module that knows the HTTP client library. A call gives bytes or raises :class:`ScrapeError` with one of
+these reasons, before its time is up whatever the engine does:
+
+    ``timeout``      no whole answer in time, connecting included
+    ``connect``      no connection
+    ``status_NNN``   an answer other than the 2xx; redirects are answers, never followed
+    ``too_large``    more bytes than asked for
+    ``truncated``    the connection closed in the middle of the body
+    ``protocol``     the bytes are not HTTP, or the connection broke before the body
+    ``encoding``     a compressed page, which was not asked for
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+
+import httpx
+from pydantic import SecretStr
+
+from adaptive_gamma._version import __version__
+from adaptive_gamma.errors import ScrapeError
+
+__all__ = ["MAX_PAGE_BYTES", "EngineClient"]
+
+MAX_PAGE_BYTES = 4 * 1024 * 1024
+_KEEPALIVE_S = 4.0
+"""Below the 5 s after which uvicorn and llama.cpp close an idle connection, so that no call meets a closing one."""
+
+
+class EngineClient:
+    """One client for all replicas, without a limit on connections: a replica that hangs holds up only itself.
+
+    Args:
+        api_key: sent as a bearer token where given. Never logged.
+    """
+
+    def __init__(self, api_key: SecretStr | None = None) -> None:
+        headers = {
+            "user-agent": f"adaptive-gamma/{__version__}",
+            "accept": "text/plain;version=0.0.4, application/json;q=0.9, */*;q=0.1",
+            "accept-encoding": "identity",
+        }
+        if api_key is not None:
+            headers["authorization"] = f"Bearer {api_key.get_secret_value()}"
+        library_log = logging.getLogger("httpx")
+        if library_log.level == logging.NOTSET:
+            library_log.setLevel(logging.WARNING)  # a line per call at INFO, thousands a minute for a fleet
+        self._client = httpx.AsyncClient(
+            headers=headers,
+            limits=httpx.Limits(
+                max_connections=None, max_keepalive_connections=None, keepalive_expiry=_KEEPALIVE_S
+            ),
+            timeout=None,  # one deadline over the whole exchange instead, set in fetch
+            trust_env=False,
+            follow_redirects=False,
+        )
+
+    async def fetch(self, url: str, *, timeout_s: float, max_bytes: int = MAX_PAGE_BYTES) -> bytes:
+        """GET a page.
+
+        Raises:
+            ScrapeError: no whole 2xx answer of at most ``max_bytes`` within ``timeout_s`` seconds.
+        """
+        body = bytearray()
+        started = False
+        try:
+            async with asyncio.timeout(timeout_s), self._client.stream("GET", url) as response:
+                if not response.is_success:
+                    raise ScrapeError(f"status_{response.status_code}")
+                if response.headers.get("content-encoding", "identity").lower() != "identity":
+                    raise ScrapeError("encoding", response.headers["content-encoding"])
+                started = True
+                async for piece in response.aiter_raw():
+                    body += piece
+                    if len(body) > max_bytes:
+                        raise ScrapeError("too_large", f"more than {max_bytes} bytes")
+        except TimeoutError:
+            raise ScrapeError("timeout", f"no whole answer within {timeout_s:g} s") from None
+        except httpx.ConnectError as error:
+            raise ScrapeError("connect", str(error)) from error
+        except httpx.HTTPError as error:
+            raise ScrapeError("truncated" if started else "protocol", str(error)) from error
+        return bytes(body)
+
+    async def pages(self, base_url: str, paths: Sequence[str], *, timeout_s: float) -> dict[str, str]:
+        """GET several pages of one engine at once; the first must answer, of the others those that fail are left out.
+
+        Raises:
+            ScrapeError: as :meth:`fetch`, for the first page.
+        """
+        answers = await asyncio.gather(*(self._attempt(base_url + path, timeout_s) for path in paths))
+        pages: dict[str, str] = {}
+        for path, answer in zip(paths, answers, strict=True):
+            if isinstance(answer, bytes):
+                pages[path] = answer.decode("utf-8", errors="replace")
+            elif not pages:
+                raise answer
+        return pages
+
+    async def close(self) -> None:
+        """Close all connections."""
+        await self._client.aclose()
+
+    async def _attempt(self, url: str, timeout_s: float) -> bytes | ScrapeError:
+        try:
+            return await self.fetch(url, timeout_s=timeout_s)
+        except ScrapeError as error:
+            return error

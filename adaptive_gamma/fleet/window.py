@@ -1,0 +1,312 @@
+"""A decayed window of draft acceptance, out of counters that only grow.
+
+Three demands meet here. The window must be long, so that sampling noise is small: half of its weight is younger than
+``half_life_s`` seconds of traffic. It must follow a change of traffic within three scrapes that carry at least 100
+drafts each. And nothing may be mixed in that was not measured.
+
+A plain exponential window cannot do both of the first two: after three scrapes a second apart, a half-life of 30 s
+has forgotten 7 %. Bounding the window's weight so that three scrapes outvote it would make it about as noisy as those
+three scrapes at all times. So the window keeps its newest three chunks (a chunk is one scrape, or several that
+together reach 100 drafts) apart from the rest, and at each scrape asks whether the newest one, two or three of them
+can be of the same population as everything older: a two-proportion z-test on the acceptance of each position given
+the position before. Where they cannot, everything older is forgotten at once. A change too small for the test after
+three chunks is smaller than three standard errors of what these scrapes hold, that is, inside their sampling noise;
+it fades in with the half-life.
+
+Drafts of one request resemble each other, so the test finds a change more often than independent drafts would let it.
+The price of a needless change found is noise for a few scrapes, never bias.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from adaptive_gamma.engines.reading import SpeculationCounters
+
+__all__ = ["AcceptanceWindow", "PositionRate", "WindowUpdate"]
+
+_CHUNK_DRAFTS = 100.0
+_CHUNKS = 3
+_Z_CLEAR = 4.0
+"""For the newest one or two chunks; looked at often, so held to more."""
+_Z_SETTLED = 3.0
+"""For all three chunks."""
+_LEAST_TRIALS = 30.0
+"""Fewer on either side and the normal approximation of the test does not hold."""
+_LEAST_WEIGHT = 1.0
+"""A rate over less than one whole trial is no data."""
+_SHORTFALL = 0.02
+"""Tokens by which the mean draft may fall short of the configured length. A shortened draft lacks one token at least,
+so at most this share of the drafts was shortened, and no rate by position is off by more than it."""
+
+
+class PositionRate(NamedTuple):
+    """Acceptance of one draft position, given that all positions before it were accepted."""
+
+    rate: float
+    """0..1"""
+    trials: float
+    """Decayed number of drafts that reached the position."""
+
+
+class WindowUpdate(NamedTuple):
+    """What one look at the counters brought."""
+
+    drafts: float
+    """Drafts since the look before (draft tokens on an engine that does not count drafts)."""
+    restarted: bool
+    """A counter fell: the engine started anew, and the window with it."""
+    changed: bool
+    """Acceptance changed by more than chance: the window forgot what was before."""
+
+
+@dataclass(slots=True)
+class _Counts:
+    """Weighted counts of a part of the window."""
+
+    drafts: float = 0.0
+    draft_tokens: float = 0.0
+    accepted: float = 0.0
+    per_position: list[float] = field(default_factory=list)
+    by_class: dict[str | None, float] = field(default_factory=dict)
+    """Drafts by the class of the requests they were made for, None where it is not known."""
+    weight: float = 0.0
+    """Drafts, or draft tokens on an engine that does not count drafts."""
+
+    def scale(self, factor: float) -> None:
+        self.drafts *= factor
+        self.draft_tokens *= factor
+        self.accepted *= factor
+        self.weight *= factor
+        self.per_position = [value * factor for value in self.per_position]
+        self.by_class = {name: value * factor for name, value in self.by_class.items() if value * factor > 1e-6}
+
+    def add(self, other: _Counts) -> None:
+        self.drafts += other.drafts
+        self.draft_tokens += other.draft_tokens
+        self.accepted += other.accepted
+        self.weight += other.weight
+        self.per_position += [0.0] * (len(other.per_position) - len(self.per_position))
+        for position, value in enumerate(other.per_position):
+            self.per_position[position] += value
+        for name, value in other.by_class.items():
+            self.by_class[name] = self.by_class.get(name, 0.0) + value
+
+    def trials(self) -> Iterator[tuple[float, float]]:
+        """(successes, trials) of each proportion that describes acceptance."""
+        if self.per_position:
+            reached = self.drafts
+            for accepted in self.per_position:
+                yield min(accepted, reached), reached
+                reached = accepted
+        elif self.drafts <= 0:
+            yield min(self.accepted, self.draft_tokens), self.draft_tokens
+
+
+class AcceptanceWindow:
+    """Acceptance of one replica lately.
+
+    Args:
+        half_life_s: half-life of the weights, in seconds of traffic: time stands still while no draft arrives.
+    """
+
+    def __init__(self, half_life_s: float = 30.0) -> None:
+        if not half_life_s > 0:
+            raise ValueError(f"half_life_s must be positive, not {half_life_s}")
+        self._half_life_s = half_life_s
+        self._last: SpeculationCounters | None = None
+        self._last_at: float | None = None
+        self._old = _Counts()
+        self._recent: deque[_Counts] = deque()
+        self._sum: _Counts | None = None
+
+    def update(
+        self,
+        counters: SpeculationCounters | None,
+        at: float,
+        class_shares: Mapping[str, float] | None = None,
+        *,
+        restarted: bool = False,
+    ) -> WindowUpdate:
+        """Take in the counters of a scrape.
+
+        The first look sets the base line and brings no data: how old those counts are is not known. After a restart
+        the counts are those since the start, all of them new. Counters of None (the engine does not speculate, or
+        does not say) empty the window.
+
+        Args:
+            counters: totals since the engine's start.
+            at: monotonic seconds of the look; earlier than the look before counts as no time at all.
+            class_shares: what share of the sequences in the engine each class had since the look before; need not
+                sum to 1. None or empty: not known.
+            restarted: other evidence that the engine started anew, where its draft counters do not show it.
+        """
+        previous, previous_at = self._last, self._last_at
+        self._last, self._last_at = counters, at
+        if counters is None:
+            self._forget_all()
+            return WindowUpdate(0.0, restarted, False)
+        if previous is None:
+            return WindowUpdate(0.0, restarted, False)
+        if restarted or _fell(previous, counters):
+            restarted = True
+            self._forget_all()
+            previous = SpeculationCounters(drafts=0.0, draft_tokens=0.0, accepted_tokens=0.0)
+        delta = _delta(previous, counters, class_shares or {})
+        if delta.weight <= 0:
+            return WindowUpdate(0.0, restarted, False)
+        elapsed = max(at - previous_at, 0.0) if previous_at is not None else 0.0
+        drafts = delta.weight
+        self._decay(0.5 ** (elapsed / self._half_life_s))
+        self._append(delta)
+        changed = self._forget_another_population()
+        self._sum = None
+        return WindowUpdate(drafts, restarted, changed)
+
+    @property
+    def weight(self) -> float:
+        """Decayed number of drafts in the window (draft tokens on an engine that does not count drafts)."""
+        return self._counts().weight
+
+    @property
+    def variable_draft_length(self) -> bool | None:
+        """Whether drafts were shorter than the number of position labels: acceptance by position then reads low.
+
+        None without data, or on an engine without position labels.
+        """
+        counts = self._counts()
+        if counts.drafts < _LEAST_WEIGHT or not counts.per_position:
+            return None
+        return len(counts.per_position) - counts.draft_tokens / counts.drafts > _SHORTFALL
+
+    @property
+    def accepted_per_draft(self) -> float | None:
+        """Mean number of accepted tokens of a draft, the bonus token not counted. Exact for any draft length."""
+        counts = self._counts()
+        return counts.accepted / counts.drafts if counts.drafts >= _LEAST_WEIGHT else None
+
+    @property
+    def token_acceptance(self) -> float | None:
+        """Accepted over drafted tokens, 0..1: all that an engine tells which counts neither drafts nor positions."""
+        counts = self._counts()
+        if counts.draft_tokens < _LEAST_WEIGHT:
+            return None
+        return min(counts.accepted / counts.draft_tokens, 1.0)
+
+    @property
+    def conditional(self) -> tuple[float, ...] | None:
+        """Acceptance of position i given that position i-1 was accepted, 0..1, from position 0 on.
+
+        Ends before the first position that no draft reached. None without completed drafts, without position labels,
+        and where the draft length varies.
+        """
+        rates = self.position_rates()
+        return None if rates is None else tuple(rate for rate, _ in rates)
+
+    def position_rates(self) -> tuple[PositionRate, ...] | None:
+        """:attr:`conditional` with the number of trials behind each rate."""
+        if self.variable_draft_length is not False:
+            return None
+        rates = []
+        for accepted, reached in self._counts().trials():
+            if reached < _LEAST_WEIGHT:
+                break
+            rates.append(PositionRate(accepted / reached, reached))
+        return tuple(rates)
+
+    def drafts_by_class(self) -> dict[str | None, float]:
+        """Decayed drafts by the class of their requests; key None holds those of unknown class."""
+        return dict(self._counts().by_class)
+
+    def _counts(self) -> _Counts:
+        if self._sum is None:
+            self._sum = _Counts()
+            for part in (self._old, *self._recent):
+                self._sum.add(part)
+        return self._sum
+
+    def _forget_all(self) -> None:
+        self._old = _Counts()
+        self._recent.clear()
+        self._sum = None
+
+    def _decay(self, factor: float) -> None:
+        if factor < 1.0:
+            for part in (self._old, *self._recent):
+                part.scale(factor)
+
+    def _append(self, delta: _Counts) -> None:
+        if self._recent and self._recent[-1].weight < _CHUNK_DRAFTS:
+            self._recent[-1].add(delta)
+            return
+        self._recent.append(delta)
+        if len(self._recent) > _CHUNKS:
+            self._old.add(self._recent.popleft())
+
+    def _forget_another_population(self) -> bool:
+        newest = _Counts()
+        for size in range(1, len(self._recent) + 1):
+            newest.add(self._recent[-size])
+            older = _Counts()
+            older.add(self._old)
+            for part in list(self._recent)[:-size]:
+                older.add(part)
+            if _differ(newest, older, _Z_SETTLED if size == _CHUNKS else _Z_CLEAR):
+                self._old = _Counts()
+                while len(self._recent) > size:
+                    self._recent.popleft()
+                return True
+        return False
+
+
+def _fell(previous: SpeculationCounters, counters: SpeculationCounters) -> bool:
+    """Whether any total is smaller than before. Position labels that appear later counted from 0."""
+    if (previous.drafts is None) != (counters.drafts is None):
+        return True
+    before, after = previous.accepted_per_position, counters.accepted_per_position
+    return (
+        (counters.drafts or 0.0) < (previous.drafts or 0.0)
+        or counters.draft_tokens < previous.draft_tokens
+        or counters.accepted_tokens < previous.accepted_tokens
+        or len(after) < len(before)
+        or any(new < old for new, old in zip(after, before, strict=False))
+    )
+
+
+def _delta(previous: SpeculationCounters, counters: SpeculationCounters, shares: Mapping[str, float]) -> _Counts:
+    before = previous.accepted_per_position
+    drafts = (counters.drafts or 0.0) - (previous.drafts or 0.0)
+    draft_tokens = counters.draft_tokens - previous.draft_tokens
+    weight = draft_tokens if counters.drafts is None else drafts
+    total = math.fsum(shares.values())
+    return _Counts(
+        drafts=drafts,
+        draft_tokens=draft_tokens,
+        accepted=counters.accepted_tokens - previous.accepted_tokens,
+        per_position=[
+            value - (before[position] if position < len(before) else 0.0)
+            for position, value in enumerate(counters.accepted_per_position)
+        ],
+        by_class=(
+            {name: weight * share / total for name, share in shares.items() if share > 0}
+            if total > 0
+            else {None: weight}
+        ),
+        weight=weight,
+    )
+
+
+def _differ(newest: _Counts, older: _Counts, z: float) -> bool:
+    """Whether any proportion of the two differs by more than ``z`` standard errors (pooled two-proportion test)."""
+    for (new_hits, new_trials), (old_hits, old_trials) in zip(newest.trials(), older.trials(), strict=False):
+        if new_trials < _LEAST_TRIALS or old_trials < _LEAST_TRIALS:
+            continue
+        pooled = (new_hits + old_hits) / (new_trials + old_trials)
+        error = math.sqrt(pooled * (1.0 - pooled) * (1.0 / new_trials + 1.0 / old_trials))
+        if abs(new_hits / new_trials - old_hits / old_trials) > z * error:
+            return True
+    return False
