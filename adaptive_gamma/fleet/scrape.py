@@ -51,9 +51,7 @@ class EngineClient:
             library_log.setLevel(logging.WARNING)  # a line per call at INFO, thousands a minute for a fleet
         self._client = httpx.AsyncClient(
             headers=headers,
-            limits=httpx.Limits(
-                max_connections=None, max_keepalive_connections=None, keepalive_expiry=_KEEPALIVE_S
-            ),
+            limits=httpx.Limits(max_connections=None, max_keepalive_connections=None, keepalive_expiry=_KEEPALIVE_S),
             timeout=None,  # one deadline over the whole exchange instead, set in fetch
             trust_env=False,
             follow_redirects=False,
@@ -80,7 +78,7 @@ class EngineClient:
                         raise ScrapeError("too_large", f"more than {max_bytes} bytes")
         except TimeoutError:
             raise ScrapeError("timeout", f"no whole answer within {timeout_s:g} s") from None
-        except httpx.ConnectError as error:
+        except (httpx.ConnectError, httpx.InvalidURL, UnicodeError) as error:  # the last: a name no resolver takes
             raise ScrapeError("connect", str(error)) from error
         except httpx.HTTPError as error:
             raise ScrapeError("truncated" if started else "protocol", str(error)) from error

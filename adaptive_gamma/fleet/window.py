@@ -156,6 +156,9 @@ class AcceptanceWindow:
             restarted = True
             self._forget_all()
             previous = SpeculationCounters(drafts=0.0, draft_tokens=0.0, accepted_tokens=0.0)
+        elif 0 < len(previous.accepted_per_position) < len(counters.accepted_per_position):
+            self._forget_all()  # more positions than before: what was counted with fewer does not compare
+            return WindowUpdate(0.0, False, True)
         delta = _delta(previous, counters, class_shares or {})
         if delta.weight <= 0:
             return WindowUpdate(0.0, restarted, False)

@@ -1,0 +1,313 @@
+"""One replica as it is watched: what was read, what follows from it, what it is doing for us now."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
+
+from adaptive_gamma.config.settings import HealthSettings, ReplicaSettings, ScrapeSettings
+from adaptive_gamma.engines import Dialect, EngineReading, dialect_for
+from adaptive_gamma.errors import ScrapeError
+from adaptive_gamma.fleet.gamma import EngineEvidence, GammaFinding, GammaMismatch, configured_gamma, find_gamma
+from adaptive_gamma.fleet.health import HealthMonitor
+from adaptive_gamma.fleet.open_requests import OpenRequest, OpenRequests
+from adaptive_gamma.fleet.window import AcceptanceWindow, PositionRate
+from adaptive_gamma.routing.replica import GammaSchedule, ReplicaState
+
+__all__ = ["AcceptancePrior", "FleetReplica"]
+
+_log = logging.getLogger("adaptive_gamma.fleet")
+_RATIO_DRAFTS = 100.0
+_RATIO_BOUNDS = (0.5, 1.5)
+
+
+class AcceptancePrior(Protocol):
+    """What the fleet asks of a policy: the acceptance it expects of each class."""
+
+    @property
+    def default_class(self) -> str: ...
+
+    def class_for(self, name: str) -> str: ...
+
+    def expected_tokens(self, request_class: str, gamma: int) -> float: ...
+
+
+class FleetReplica:
+    """A replica's live state. Its fleet calls the ``took_`` and ``missed_`` methods; others read.
+
+    Args:
+        settings: the replica as configured.
+        scrape: how long a reading may be believed, and the half-life of the acceptance window.
+        health: how many probes in a row count.
+        clock: monotonic seconds.
+    """
+
+    def __init__(
+        self,
+        settings: ReplicaSettings,
+        *,
+        scrape: ScrapeSettings,
+        health: HealthSettings,
+        clock: Callable[[], float],
+    ) -> None:
+        self.settings = settings
+        self.name = settings.name
+        self.url = settings.url
+        self.engine = settings.engine
+        self.dialect: Dialect = dialect_for(settings.engine)
+        self.state = ReplicaState(name=settings.name)
+        self.health = HealthMonitor(down_after=health.down_after, up_after=health.up_after)
+        self.reading: EngineReading | None = None
+        self.scraped_at: float | None = None
+        """Monotonic seconds at which the scrape behind ``reading`` started."""
+        self.scrape_error: ScrapeError | None = None
+        """Why the last scrape failed; None when it did not."""
+        self.scrape_failures: Counter[str] = Counter()
+        """Failed scrapes by reason, since the start."""
+        self.awake: bool | None = None
+        """False while the engine sleeps; None when it does not say, or has not said lately."""
+        self.restarts = 0
+        """Restarts of the engine seen in its counters."""
+        self.model_entries: list[dict[str, Any]] | None = None
+        """What the engine's model list holds (restricted to the configured model); None until known."""
+        self._stale_after_s = scrape.stale_after_s
+        self._configured = configured_gamma(settings.gamma)
+        self._seen = EngineEvidence()
+        self._window = AcceptanceWindow(scrape.half_life_s)
+        self._open = OpenRequests(self.state, clock)
+        self._mismatch: GammaMismatch | None = None
+        self._model_missing = False
+        if settings.model is not None:
+            self.state.models = frozenset({settings.model})
+        self._take_finding(find_gamma(self._configured, self._seen), announce=False)
+
+    @property
+    def acceptance(self) -> tuple[float, ...] | None:
+        """Acceptance by position given the position before, over the decayed window.
+
+        None without data and where drafts vary in length, as the counters then read low.
+        """
+        return self._window.conditional
+
+    def position_acceptance(self) -> tuple[PositionRate, ...] | None:
+        """:attr:`acceptance` with the decayed number of drafts that reached each position."""
+        return self._window.position_rates()
+
+    @property
+    def accepted_per_draft(self) -> float | None:
+        """Mean accepted tokens of a draft over the decayed window, the bonus token not counted."""
+        return self._window.accepted_per_draft
+
+    @property
+    def variable_draft_length(self) -> bool | None:
+        """Whether drafts were shorter than the configured gamma lately; None when not known."""
+        return self._window.variable_draft_length
+
+    @property
+    def gamma_mismatch(self) -> GammaMismatch | None:
+        """Where the configured gamma is not what the engine shows."""
+        return self._mismatch
+
+    @property
+    def in_flight_by_class(self) -> dict[str, int]:
+        """Our open requests now, by class."""
+        return self._open.by_class
+
+    def open_request(self, request_class: str) -> OpenRequest:
+        """Count a request as open for the length of a ``with`` block."""
+        return OpenRequest(self._open, request_class)
+
+    def took_reading(
+        self, reading: EngineReading, *, started_at: float, in_flight_at_start: int, prior: AcceptancePrior | None
+    ) -> None:
+        """A scrape gave a reading.
+
+        Args:
+            reading: what it gave.
+            started_at: monotonic seconds when the scrape started; the reading ages from then.
+            in_flight_at_start: our open requests at that moment. The engine counted some time after it, so a request
+                opened in between may be in both its gauges and the difference that the decision adds to them: for one
+                interval the replica looks a little fuller than it is. Taken at the end of the scrape instead, a
+                request that reached the engine after it had counted would be in neither, and a burst would be
+                invisible until the next scrape.
+            prior: the policy's acceptance by class, where there is one.
+        """
+        previous, self.reading = self.reading, reading
+        if self.scrape_error is not None:
+            _log.info("replica %s: metrics are read again", self.name)
+            self.scrape_error = None
+        self.scraped_at = started_at
+        update = self._window.update(
+            reading.speculation,
+            started_at,
+            self._open.seconds_by_class(),
+            restarted=previous is not None and _output_fell(previous, reading),
+        )
+        if update.drafts > 0:
+            self._open.forget_seconds()
+        if update.restarted:
+            self.restarts += 1
+            self._seen.restarted()
+            _log.warning("replica %s: the engine restarted, its counters began anew", self.name)
+        if update.changed:
+            _log.debug("replica %s: acceptance changed, the window before is dropped", self.name)
+        self._seen.page(reading.speculative, reading.gamma)
+        self._take_finding(find_gamma(self._configured, self._seen))
+        state = self.state
+        state.running, state.waiting, state.kv_usage = reading.running, reading.waiting, reading.kv_usage
+        state.fresh_until = started_at + self._stale_after_s
+        state.in_flight_at_scrape = in_flight_at_start
+        state.acceptance_ratio = self._acceptance_ratio(prior)
+        if (self.awake is False) != (reading.awake is False):
+            _log.info("replica %s: the engine %s", self.name, "sleeps" if reading.awake is False else "is awake")
+        self.awake = reading.awake
+        self._refresh_health()
+
+    def missed_reading(self, error: ScrapeError, now: float) -> None:
+        """A scrape failed. What was read before is believed until it is stale."""
+        self.scrape_failures[error.reason] += 1
+        if self.scrape_error is None or self.scrape_error.reason != error.reason:
+            _log.warning("replica %s: metrics cannot be read: %s", self.name, error)
+        self.scrape_error = error
+        if now > self.state.fresh_until:
+            self.awake = None
+        self._refresh_health()
+
+    def took_response(self, body: Mapping[str, object]) -> None:
+        """Learn gamma from a response's own fields, on engines whose pages do not tell it."""
+        gamma = self.dialect.gamma_from_response(body)
+        if gamma is not None:
+            self._seen.answer(gamma)
+            self._take_finding(find_gamma(self._configured, self._seen))
+
+    def took_probe(self, error: ScrapeError | None) -> None:
+        """A health probe came back, failed or not."""
+        if self.health.probed(error is None):
+            if error is None:
+                _log.info("replica %s is up", self.name)
+            else:
+                _log.warning("replica %s is down: %s", self.name, error)
+        self._refresh_health()
+
+    def connect_failed(self) -> None:
+        """A request could not connect to the replica."""
+        if self.health.connect_failed():
+            _log.warning("replica %s is down: requests cannot connect", self.name)
+        self._refresh_health()
+
+    def answered(self) -> None:
+        """A request got an answer from the replica."""
+        self.health.answered()
+
+    def took_models(self, entries: Sequence[dict[str, Any]]) -> None:
+        """The engine listed its models."""
+        only = self.settings.model
+        self.model_entries = [entry for entry in entries if only is None or entry.get("id") == only]
+        if only is None:
+            self.state.models = frozenset(str(entry["id"]) for entry in entries)
+            return
+        missing = not self.model_entries
+        if missing and not self._model_missing:
+            _log.warning("replica %s: the engine does not list the configured model %s", self.name, only)
+        self._model_missing = missing
+
+    def notes(self) -> list[str]:
+        """What an operator should know about this replica, in words; usually nothing."""
+        notes = []
+        if self._mismatch is not None:
+            shown = "an unknown gamma" if self._mismatch.engine is None else f"gamma {self._mismatch.engine}"
+            notes.append(f"configured gamma {self._mismatch.configured}, but the engine runs {shown}")
+        if self.variable_draft_length and not isinstance(self._configured, GammaSchedule):
+            notes.append("drafts vary in length, so acceptance by position is not known")
+        if self.awake is False:
+            notes.append("the engine sleeps")
+        if self._model_missing:
+            notes.append(f"the engine does not list the configured model {self.settings.model}")
+        return notes
+
+    def _take_finding(self, finding: GammaFinding, *, announce: bool = True) -> None:
+        state = self.state
+        if announce and finding.mismatch != self._mismatch:
+            if finding.mismatch is None:
+                _log.info("replica %s: gamma is as configured again", self.name)
+            else:
+                _log.warning(
+                    "replica %s: configured gamma %s, the engine shows %s",
+                    self.name,
+                    finding.mismatch.configured,
+                    "another" if finding.mismatch.engine is None else finding.mismatch.engine,
+                )
+        if announce and (finding.gamma, finding.speculative) != (state.gamma, state.speculative):
+            pool = {True: "speculative", False: "plain", None: "unknown"}[finding.speculative]
+            _log.info("replica %s: %s, gamma %s, was %s", self.name, pool, finding.gamma, state.gamma)
+        self._mismatch = finding.mismatch
+        state.speculative, state.gamma = finding.speculative, finding.gamma
+        state.refused_parameters = self.dialect.refused_parameters if finding.speculative else frozenset()
+
+    def _refresh_health(self) -> None:
+        self.state.healthy = self.health.up and self.awake is not False
+
+    def _acceptance_ratio(self, prior: AcceptancePrior | None) -> float | None:
+        """Accepted tokens per draft seen over those the policy expects of the classes that were drafted for."""
+        gamma, observed = self.state.gamma, self._window.accepted_per_draft
+        if prior is None or observed is None or not isinstance(gamma, int) or gamma < 1:
+            return None
+        if self._window.variable_draft_length is not False or self._window.weight < _RATIO_DRAFTS:
+            return None
+        expected = weight = 0.0
+        for name, drafts in self._window.drafts_by_class().items():
+            request_class = prior.default_class if name is None else prior.class_for(name)
+            expected += drafts * (prior.expected_tokens(request_class, gamma) - 1.0)
+            weight += drafts
+        if expected <= 0 or weight <= 0:
+            return None
+        low, high = _RATIO_BOUNDS
+        return min(max(observed / (expected / weight), low), high)
+
+    def as_dict(self, now: float) -> dict[str, Any]:
+        """The replica in ``/status``. A value not known is None; load figures are, once they are stale."""
+        state = self.state
+        fresh = now <= state.fresh_until
+        running = state.running if fresh else None
+        schedule = state.gamma if isinstance(state.gamma, GammaSchedule) else None
+        gamma = state.gamma if schedule is None else schedule.at(running) if running is not None else None
+        acceptance, mismatch, accepted = self.acceptance, self._mismatch, self.accepted_per_draft
+        return {
+            "name": self.name,
+            "url": self.url,
+            "engine": self.engine,
+            "pool": None if state.speculative is None else state.pool,
+            "healthy": state.healthy,
+            "draining": state.draining,
+            "gamma": gamma,
+            "running": running,
+            "waiting": state.waiting if fresh else None,
+            "in_flight": state.in_flight,
+            "kv_usage": state.kv_usage if fresh else None,
+            "scrape_age_s": None if self.scraped_at is None else round(now - self.scraped_at, 3),
+            "scrape_error": None if self.scrape_error is None else self.scrape_error.reason,
+            "acceptance": None if acceptance is None else [round(rate, 4) for rate in acceptance],
+            "accepted_per_draft": None if accepted is None else round(accepted, 4),
+            "acceptance_ratio": None if state.acceptance_ratio is None else round(state.acceptance_ratio, 4),
+            "variable_draft_length": self.variable_draft_length,
+            "gamma_schedule": None if schedule is None else [list(part) for part in schedule.ranges],
+            "gamma_mismatch": (
+                None if mismatch is None else {"configured": mismatch.configured, "engine": mismatch.engine}
+            ),
+            "in_flight_by_class": self.in_flight_by_class,
+            "models": None if state.models is None else sorted(state.models),
+            "restarts": self.restarts,
+            "health_changes": self.health.changes,
+            "notes": self.notes(),
+        }
+
+
+def _output_fell(previous: EngineReading, reading: EngineReading) -> bool:
+    """Whether the token totals show a restart, for engines that have not drafted and those that never do."""
+    pairs = (
+        (previous.generation_tokens, reading.generation_tokens),
+        (previous.prompt_tokens, reading.prompt_tokens),
+    )
+    return any(old is not None and new is not None and new < old for old, new in pairs)
