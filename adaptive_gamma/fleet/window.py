@@ -9,9 +9,9 @@ has forgotten 7 %. Bounding the window's weight so that three scrapes outvote it
 three scrapes at all times. So the window keeps its newest three chunks (a chunk is one scrape, or several that
 together reach 100 drafts) apart from the rest, and at each scrape asks whether the newest one, two or three of them
 can be of the same population as everything older: a two-proportion z-test on the acceptance of each position given
-the position before. Where they cannot, everything older is forgotten at once. A change too small for the test after
-three chunks is smaller than three standard errors of what these scrapes hold, that is, inside their sampling noise;
-it fades in with the half-life.
+the position before, and a difference of 0.05 at least. Where they cannot, everything before the clearest of the three
+splits is forgotten at once. A change too small for the test after three chunks is smaller than 0.05, or than three
+standard errors of what these scrapes hold, that is, inside their sampling noise; it fades in with the half-life.
 
 Drafts of one request resemble each other, so the test finds a change more often than independent drafts would let it.
 The price of a needless change found is noise for a few scrapes, never bias.
@@ -35,6 +35,8 @@ _Z_CLEAR = 4.0
 """For the newest one or two chunks; looked at often, so held to more."""
 _Z_SETTLED = 3.0
 """For all three chunks."""
+_LEAST_CHANGE = 0.05
+"""At a thousand drafts a second every breath of the traffic is significant; what matters to a decision is not."""
 _LEAST_TRIALS = 30.0
 """Fewer on either side and the normal approximation of the test does not hold."""
 _LEAST_WEIGHT = 1.0
@@ -251,19 +253,22 @@ class AcceptanceWindow:
             self._old.add(self._recent.popleft())
 
     def _forget_another_population(self) -> bool:
-        newest = _Counts()
-        for size in range(1, len(self._recent) + 1):
-            newest.add(self._recent[-size])
+        """Drop what lies before the likeliest point of change, if there is one beyond chance."""
+        chunks = list(self._recent)
+        newest, keep, clearest = _Counts(), 0, 0.0
+        for size in range(1, len(chunks) + 1):
+            newest.add(chunks[-size])
             older = _Counts()
-            older.add(self._old)
-            for part in list(self._recent)[:-size]:
+            for part in (self._old, *chunks[:-size]):
                 older.add(part)
-            if _differ(newest, older, _Z_SETTLED if size == _CHUNKS else _Z_CLEAR):
-                self._old = _Counts()
-                while len(self._recent) > size:
-                    self._recent.popleft()
-                return True
-        return False
+            z = _difference(newest, older)
+            if z > max(clearest, _Z_SETTLED if size == _CHUNKS else _Z_CLEAR):
+                keep, clearest = size, z
+        if not keep:
+            return False
+        self._old = _Counts()
+        self._recent = deque(chunks[-keep:])
+        return True
 
 
 def _fell(previous: SpeculationCounters, counters: SpeculationCounters) -> bool:
@@ -303,13 +308,15 @@ def _delta(previous: SpeculationCounters, counters: SpeculationCounters, shares:
     )
 
 
-def _differ(newest: _Counts, older: _Counts, z: float) -> bool:
-    """Whether any proportion of the two differs by more than ``z`` standard errors (pooled two-proportion test)."""
+def _difference(newest: _Counts, older: _Counts) -> float:
+    """The largest difference of any proportion of the two, in standard errors (pooled two-proportion test)."""
+    largest = 0.0
     for (new_hits, new_trials), (old_hits, old_trials) in zip(newest.trials(), older.trials(), strict=False):
         if new_trials < _LEAST_TRIALS or old_trials < _LEAST_TRIALS:
             continue
+        change = abs(new_hits / new_trials - old_hits / old_trials)
         pooled = (new_hits + old_hits) / (new_trials + old_trials)
         error = math.sqrt(pooled * (1.0 - pooled) * (1.0 / new_trials + 1.0 / old_trials))
-        if abs(new_hits / new_trials - old_hits / old_trials) > z * error:
-            return True
-    return False
+        if change >= _LEAST_CHANGE and error > 0:
+            largest = max(largest, change / error)
+    return largest

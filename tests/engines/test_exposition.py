@@ -154,8 +154,12 @@ def test_eof_without_line_end_is_complete() -> None:
 
 
 PIECES = st.sampled_from(
-    "vllm:num_requests_running|llamacpp:requests_processing|vllm:spec_decode_num_accepted_tokens_per_pos_total|engine|"
-    'position|position="0"|{|}|"|\\|,|=| |\n|\r|#|1|NaN|e+9|-|.|\x00'.split("|")
+    [
+        *("vllm:num_requests_running", "llamacpp:requests_processing"),
+        *("vllm:spec_decode_num_accepted_tokens_per_pos_total", "engine", "position", 'position="0"'),
+        *'{}"\\,= \n\r#1-.\x00',
+        *("NaN", "e+9"),
+    ]
 )
 
 
