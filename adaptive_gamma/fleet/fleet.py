@@ -1,4 +1,4 @@
-"""The fleet: every replica read once an interval, all at the same time, none waiting for another."""
+"""The fleet: every replica read once an interval, none waiting for another."""
 
 from __future__ import annotations
 
@@ -30,7 +30,8 @@ class Fleet:
 
     Each replica has two loops of its own, one for its metrics and one for its health and model list, so that one
     which hangs delays no other. A loop's interval runs from start to start; when a look takes longer than that, the
-    starts it overran are skipped, never made up for.
+    starts it overran are skipped, never made up for. All loops look at once when the fleet starts, and from then on at
+    moments spread over the interval: the work of a large fleet in one go would hold up the requests of this process.
 
     Args:
         replicas: the engines, in the order of ``states``.
@@ -62,7 +63,7 @@ class Fleet:
         self._by_name = {replica.name: replica for replica in self.replicas}
         if len(self._by_name) != len(self.replicas):
             raise ValueError("replica names must be distinct")
-        self._client = EngineClient(api_key)
+        self._clients = {replica.name: EngineClient(replica.url, api_key) for replica in self.replicas}
         self._tasks: list[asyncio.Task[None]] = []
 
     def by_name(self, name: str) -> FleetReplica:
@@ -73,9 +74,15 @@ class Fleet:
         """Start watching. Returns at once; readings arrive as the engines answer."""
         if self._tasks:
             raise RuntimeError("the fleet is being watched already")
-        for replica in self.replicas:
-            self._watch(f"scrape {replica.name}", self._scrape.interval_s, self._scrape_one, replica)
-            self._watch(f"health {replica.name}", self._health.interval_s, self._check_one, replica)
+        for index, replica in enumerate(self.replicas):
+            phase = index / len(self.replicas)
+            for what, interval_s, look in (
+                ("scrape", self._scrape.interval_s, self._scrape_one),
+                ("health", self._health.interval_s, self._check_one),
+            ):
+                task = asyncio.create_task(_every(interval_s, phase, look, replica), name=f"{what} {replica.name}")
+                task.add_done_callback(_report_end)
+                self._tasks.append(task)
 
     async def stop(self) -> None:
         """Stop watching and close the connections to the engines. A stopped fleet is not started again."""
@@ -83,7 +90,7 @@ class Fleet:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        await self._client.close()
+        await asyncio.gather(*(client.close() for client in self._clients.values()))
 
     async def scrape_once(self) -> None:
         """Read all replicas at the same time, and return when the last one answered or ran out of time."""
@@ -138,8 +145,8 @@ class Fleet:
     async def _scrape_one(self, replica: FleetReplica) -> None:
         started_at, in_flight = self._clock(), replica.state.in_flight
         try:
-            pages = await self._client.pages(
-                replica.url, replica.dialect.metrics_paths, timeout_s=self._scrape.timeout_s
+            pages = await self._clients[replica.name].pages(
+                replica.dialect.metrics_paths, timeout_s=self._scrape.timeout_s
             )
             reading = replica.dialect.read(pages)
         except ScrapeError as error:
@@ -152,7 +159,7 @@ class Fleet:
 
     async def _probe(self, replica: FleetReplica) -> None:
         try:
-            await self._client.fetch(replica.url + self._health.path, timeout_s=self._health.timeout_s)
+            await self._clients[replica.name].fetch(self._health.path, timeout_s=self._health.timeout_s)
         except ScrapeError as error:
             replica.took_probe(error)
         else:
@@ -161,29 +168,26 @@ class Fleet:
     async def _list_models(self, replica: FleetReplica) -> None:
         """A list that cannot be had or understood leaves the last one known, or none."""
         try:
-            page = await self._client.fetch(replica.url + _MODELS_PATH, timeout_s=self._health.timeout_s)
+            page = await self._clients[replica.name].fetch(_MODELS_PATH, timeout_s=self._health.timeout_s)
         except ScrapeError:
             return
         entries = _model_entries(page)
         if entries is not None:
             replica.took_models(entries)
 
-    def _watch(
-        self, name: str, interval_s: float, look: Callable[[FleetReplica], Awaitable[None]], replica: FleetReplica
-    ) -> None:
-        task = asyncio.create_task(_every(interval_s, look, replica), name=name)
-        task.add_done_callback(_report_end)
-        self._tasks.append(task)
 
-
-async def _every(interval_s: float, look: Callable[[FleetReplica], Awaitable[None]], replica: FleetReplica) -> None:
+async def _every(
+    interval_s: float, phase: float, look: Callable[[FleetReplica], Awaitable[None]], replica: FleetReplica
+) -> None:
+    """Look now, and then once an interval at its ``phase`` (0..1), counted from now."""
     loop = asyncio.get_running_loop()
-    due = loop.time()
+    due = loop.time() + interval_s * phase
     while True:
         await look(replica)
         now = loop.time()
-        due += interval_s * max(math.ceil((now - due) / interval_s), 1)
-        await asyncio.sleep(max(due - now, 0.0))
+        if due <= now:
+            due += interval_s * (math.floor((now - due) / interval_s) + 1)
+        await asyncio.sleep(due - now)
 
 
 def _report_end(task: asyncio.Task[None]) -> None:
