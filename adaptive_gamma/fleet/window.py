@@ -41,9 +41,11 @@ _LEAST_TRIALS = 30.0
 """Fewer on either side and the normal approximation of the test does not hold."""
 _LEAST_WEIGHT = 1.0
 """A rate over less than one whole trial is no data."""
-_SHORTFALL = 0.02
-"""Tokens by which the mean draft may fall short of the configured length. A shortened draft lacks one token at least,
-so at most this share of the drafts was shortened, and no rate by position is off by more than it."""
+_SHORTFALL = 0.06
+"""Share of the configured length by which the mean draft may fall short and still count as fixed. Engines cut the
+last drafts of a request to the tokens it may still have: a llama.cpp server with gamma 4 drafted 5.1 % short on
+requests of 32 tokens, 2.4 % on 96, 1.0 % on 300, and its rates by position came out at most 0.05 low. An n-gram
+drafter or a schedule at work falls short by a third and more."""
 
 
 class PositionRate(NamedTuple):
@@ -186,7 +188,7 @@ class AcceptanceWindow:
         counts = self._counts()
         if counts.drafts < _LEAST_WEIGHT or not counts.per_position:
             return None
-        return len(counts.per_position) - counts.draft_tokens / counts.drafts > _SHORTFALL
+        return counts.draft_tokens / counts.drafts < len(counts.per_position) * (1.0 - _SHORTFALL)
 
     @property
     def accepted_per_draft(self) -> float | None:

@@ -222,12 +222,16 @@ def test_drafts_of_varying_length_give_no_rates() -> None:
     assert window.token_acceptance == pytest.approx(1.0)
 
 
-def test_a_draft_cut_now_and_then_is_forgiven() -> None:
+def test_drafts_cut_at_the_end_of_requests_are_forgiven() -> None:
+    """A real llama.cpp server with synthetic acceptance 0.8, 0.6, 0.4, 0.2, on requests of 32 tokens."""
     window = AcceptanceWindow()
-    window.update(counters(0, 0, 0), 0.0)
-    window.update(counters(1000, 800, 600, draft_tokens=1990), 1.0)
+    window.update(counters(0, 0, 0, 0, 0), 0.0)
+    window.update(counters(253, 196, 148, 95, 43, draft_tokens=960), 1.0)
     assert window.variable_draft_length is False
-    assert window.conditional == pytest.approx((0.8, 0.75))
+    assert window.conditional == pytest.approx((0.8, 0.75, 2 / 3, 0.5), abs=0.06)
+    window.update(counters(506, 392, 296, 190, 86, draft_tokens=1860), 1.0)
+    assert window.variable_draft_length is True
+    assert window.conditional is None
 
 
 def test_engines_that_count_neither_drafts_nor_positions() -> None:
