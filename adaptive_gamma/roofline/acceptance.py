@@ -57,7 +57,7 @@ class AcceptanceCurve:
 
     def unconditional(self, gamma: int) -> FloatArray:
         """u_1 .. u_gamma: the share of drafts whose first i tokens are all accepted."""
-        rates: FloatArray = np.cumprod(self.conditionals(gamma))
+        rates: FloatArray = np.cumprod(self.conditionals(gamma), dtype=np.float64)
         return rates
 
     @overload

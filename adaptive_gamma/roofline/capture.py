@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
@@ -23,7 +24,7 @@ class CaptureSizes:
     def __post_init__(self) -> None:
         if not self.sizes or self.sizes[0] < 1:
             raise ValueError("capture sizes must be a non-empty list of numbers >= 1")
-        for smaller, larger in zip(self.sizes, self.sizes[1:], strict=False):
+        for smaller, larger in pairwise(self.sizes):
             if larger <= smaller:
                 raise ValueError(f"capture sizes must rise, but {larger} follows {smaller}")
 

@@ -12,8 +12,8 @@ from adaptive_gamma.roofline.step_time import ModelShare, StepTime
 
 __all__ = [
     "AutoregressiveDrafter",
-    "Drafter",
     "DraftPass",
+    "Drafter",
     "NgramDrafter",
     "ParallelDrafter",
     "PassFraction",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
@@ -34,7 +35,7 @@ class ZeroGammaTax:
             if not (batch > 0 and tax >= 0):
                 raise ValueError(f"a zero-gamma tax needs batch > 0 and tax >= 0, not ({batch!r}, {tax!r})")
         batches = [b for b, _ in self.points]
-        if any(b <= a for a, b in zip(batches, batches[1:], strict=False)):
+        if any(b <= a for a, b in pairwise(batches)):
             raise ValueError(f"batches of the zero-gamma tax must rise, not {batches}")
 
     @classmethod
