@@ -3,42 +3,39 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from pathlib import Path
 
 import click
 
-from adaptive_gamma.errors import ConfigurationError, PolicyError, nearest
+from adaptive_gamma.errors import ConfigurationError, nearest
 from adaptive_gamma.policy import (
     CLASS_ALIASES,
     FAMILIES,
     DrafterFamily,
-    Policy,
-    build_policy,
     family_named,
     find_policy,
     lint_policy,
     load_policy,
-    parse_inputs,
     policy_yaml,
     read_policy_file,
+    rebuild_policy,
+    starter_policy,
 )
 from adaptive_gamma.policy.render import policy_summary, policy_tables
-from adaptive_gamma.policy.schema import HardwareInput, Limits, ModelInput, PolicyInputs, RooflineInput
+from adaptive_gamma.policy.schema import Limits
+from adaptive_gamma.policy.starter import MEASURED_ZERO_GAMMA_TAX
 from adaptive_gamma.roofline import (
     HARDWARE,
     KNOWN_MODELS,
     Hardware,
     ModelShape,
     NumberFormat,
-    achieved_efficiency,
     hardware_named,
     model_named,
 )
 
 __all__ = ["command"]
-
-_ASSUMED_EFFICIENCY = (0.75, 0.65)
-_ZERO_GAMMA_TAX = [[2.0, 0.0656], [189.0, 0.2158]]
 
 
 @click.group("policy", context_settings={"help_option_names": ["-h", "--help"]})
@@ -88,7 +85,8 @@ def build_command(
     if inputs_file is not None:
         if gpu or model or drafter:
             raise click.UsageError("--inputs goes without --gpu, --model and --drafter")
-        policy = _rebuilt(find_policy(inputs_file))
+        path = find_policy(inputs_file)
+        policy = rebuild_policy(read_policy_file(path), str(path))
     else:
         if not (gpu and model and drafter):
             raise click.UsageError("give --gpu, --model and --drafter, or --inputs FILE")
@@ -99,9 +97,9 @@ def build_command(
             max_batch=max_batch,
             context_buckets=whole_numbers(context, "--context"),
             capture_limit_tokens=None if no_capture_limit else capture_limit,
-            zero_gamma_tax=_ZERO_GAMMA_TAX,
+            zero_gamma_tax=MEASURED_ZERO_GAMMA_TAX,
         )
-        policy = _from_parts(hardware, shape, family, weights, limits, name)
+        policy = starter_policy(hardware, shape, family, weights, limits, name)
     text = policy_yaml(policy)
     if output is None:
         click.echo(text, nl=False)
@@ -132,9 +130,9 @@ def show_command(policy_file: str, request_class: str | None, as_json: bool) -> 
             )
         classes = (policy.class_for(request_class),)
     if as_json:
-        table = policy.table.model_dump()
-        table["classes"] = {c: table["classes"][c] for c in classes}
-        click.echo(json.dumps({"name": policy.name, "default_class": policy.default_class, **table}, indent=2))
+        stored = policy.table.model_dump()
+        stored["classes"] = {c: stored["classes"][c] for c in classes}
+        click.echo(json.dumps({"name": policy.name, "default_class": policy.default_class, **stored}, indent=2))
         return
     from rich.console import Console
 
@@ -167,25 +165,6 @@ def whole_numbers(text: str, option: str) -> list[int]:
             raise ConfigurationError(option, "", f"expected whole numbers >= 1 between commas, not {text!r}")
         numbers.append(int(part))
     return numbers
-
-
-def _rebuilt(path: Path) -> Policy:
-    data = read_policy_file(path)
-    source = str(path)
-    data.pop("table", None)
-    known = ("schema", "name", "description", "sources", "measured", "assumed", "inputs")
-    for key in data:
-        if key not in known:
-            raise PolicyError(
-                source, str(key), f"unknown key; expected one of {', '.join(known)}", nearest(str(key), known)
-            )
-    for key in ("name", "inputs"):
-        if key not in data:
-            raise PolicyError(source, key, "missing")
-    inputs = parse_inputs(data["inputs"], source)
-    # The other keys are text; building judges them together with the table.
-    described = {key: data[key] for key in ("description", "sources", "measured", "assumed") if key in data}
-    return build_policy(inputs, name=data["name"], source=source, **described)
 
 
 def _hardware(name: str) -> Hardware:
@@ -228,7 +207,7 @@ def _model(name: str) -> ModelShape:
         raise ConfigurationError(
             "--model",
             "",
-            f"{shape.name} is a mixture of experts; write its policy with a plain_pool or linear step_time",
+            f"{shape.name} is a mixture of experts; write a policy with a linear step_time",
         )
     return shape
 
@@ -245,57 +224,7 @@ def _family(name: str) -> DrafterFamily:
     return found
 
 
-def _nearest_folded(word: str, choices: object) -> str | None:
-    by_lower = {str(c).lower(): str(c) for c in choices}  # type: ignore[attr-defined]
+def _nearest_folded(word: str, choices: Iterable[str]) -> str | None:
+    by_lower = {c.lower(): c for c in choices}
     found = nearest(word.lower(), by_lower)
     return by_lower[found] if found is not None else None
-
-
-def _from_parts(
-    hardware: Hardware,
-    shape: ModelShape,
-    family: DrafterFamily,
-    weights: NumberFormat,
-    limits: Limits,
-    name: str | None,
-) -> Policy:
-    if shape.parameters is None:
-        raise ConfigurationError("--model", "", f"{shape.name} has no dense parameter count")
-    measured_efficiency = achieved_efficiency(hardware, weights)
-    memory, compute = measured_efficiency or _ASSUMED_EFFICIENCY
-    short = shape.name.rsplit("/", 1)[-1]
-    label = f"{hardware.name}-{short}-{weights}-{family.name}"
-    inputs = PolicyInputs(
-        hardware=HardwareInput(
-            name=hardware.name,
-            bandwidth_bytes_per_s=hardware.bandwidth,
-            compute_flops_per_s=hardware.flops(weights),
-            memory_bytes=hardware.memory_bytes,
-        ),
-        model=ModelInput(
-            name=shape.name,
-            weight_bytes=shape.parameters * (2.0 if weights == "bf16" else 1.0),
-            flops_per_token=2.0 * shape.parameters,
-            kv_bytes_per_token=shape.kv_bytes_per_token(),
-        ),
-        step_time=RooflineInput(kind="roofline", combine=2.0, memory_efficiency=memory, compute_efficiency=compute),
-        drafter=family.drafter,
-        classes=family.classes(),
-        default_class="unsure",
-        limits=limits,
-    )
-    return build_policy(
-        inputs,
-        name=name or "".join(c if c.isalnum() or c in "._-" else "-" for c in label).lower(),
-        description=f"{shape.name} ({weights}) on one {hardware.name} with an {family.name} drafter. "
-        "A first guess from public figures: measure your own server before you trust it.",
-        sources=[hardware.source, family.source],
-        measured=["efficiencies: dense GEMM medians of this accelerator"] if measured_efficiency else [],
-        assumed=[
-            *([] if measured_efficiency else ["efficiencies: nothing measured for this accelerator and format"]),
-            "acceptance: priors of the drafter family",
-            "drafter cost: " + (family.drafter.source or "assumed"),
-            "zero_gamma_tax: Gemma-4-31B on H100 NVL (vLLM issue #49548)",
-        ],
-        source="policy build",
-    )

@@ -6,7 +6,8 @@ from adaptive_gamma.policy.lint import Finding, lint_policy
 from adaptive_gamma.policy.load import find_policy, load_policy, read_policy_file, shipped_policies
 from adaptive_gamma.policy.priors import FAMILIES, DrafterFamily, family_named
 from adaptive_gamma.policy.schema import SCHEMA, PolicyDocument, PolicyInputs, PolicyTable
-from adaptive_gamma.policy.table import CLASS_ALIASES, Policy, build_policy
+from adaptive_gamma.policy.starter import starter_policy
+from adaptive_gamma.policy.table import CLASS_ALIASES, Policy, build_policy, rebuild_policy
 from adaptive_gamma.policy.write import policy_yaml
 
 __all__ = [
@@ -30,5 +31,7 @@ __all__ = [
     "parse_inputs",
     "policy_yaml",
     "read_policy_file",
+    "rebuild_policy",
     "shipped_policies",
+    "starter_policy",
 ]

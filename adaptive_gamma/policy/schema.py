@@ -109,16 +109,12 @@ class PlainPoolInput(_Section):
 StepTimeInput: TypeAlias = Annotated[RooflineInput | LinearInput | PlainPoolInput, Field(discriminator="kind")]
 
 
-class _DrafterSection(_Section):
-    family: str | None = None
-    """What the drafter is (eagle3, dflash, ...); for the reader and for default priors."""
-    source: str | None = None
-
-
-class AutoregressiveInput(_DrafterSection):
+class AutoregressiveInput(_Section):
     """One pass per draft token. Give ``pass_fraction``, or ``pass_seconds``, or the three shares of the target."""
 
     kind: Literal["autoregressive"]
+    family: str | None = None
+    """What the drafter is (eagle3, dflash, ...), for the reader."""
     pass_fraction: _Fraction | None = None
     pass_seconds: Annotated[float, at_least_zero(1.0, "seconds per drafter pass")] | None = None
     weight_fraction: _Fraction | None = None
@@ -126,20 +122,25 @@ class AutoregressiveInput(_DrafterSection):
     kv_fraction: _Fraction | None = None
     fixed_fraction: _Fraction = 0.0
     fixed_seconds: Annotated[float, at_least_zero(1.0, "seconds per step")] = 0.0
+    source: str | None = None
 
 
-class ParallelInput(_DrafterSection):
+class ParallelInput(_Section):
     """One pass for all gamma tokens, as shares of the target."""
 
     kind: Literal["parallel"]
+    family: str | None = None
     weight_fraction: _Fraction
     compute_fraction: _Fraction
     kv_fraction: _Fraction
+    source: str | None = None
 
 
-class NgramInput(_DrafterSection):
+class NgramInput(_Section):
     kind: Literal["ngram"]
+    family: str | None = None
     fraction: _Fraction = 0.006
+    source: str | None = None
 
 
 DrafterInput: TypeAlias = Annotated[AutoregressiveInput | ParallelInput | NgramInput, Field(discriminator="kind")]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -12,11 +12,11 @@ import numpy as np
 from adaptive_gamma.errors import PolicyError
 from adaptive_gamma.policy.build import Grid, build_grid
 from adaptive_gamma.policy.check import check_inputs, check_table
-from adaptive_gamma.policy.document import parse_document
+from adaptive_gamma.policy.document import parse_document, parse_inputs
 from adaptive_gamma.policy.schema import SCHEMA, PolicyDocument, PolicyInputs, PolicyTable
 from adaptive_gamma.roofline import AcceptanceCurve, SpeculationCost
 
-__all__ = ["CLASS_ALIASES", "Policy", "build_policy"]
+__all__ = ["CLASS_ALIASES", "Policy", "build_policy", "rebuild_policy"]
 
 CLASS_ALIASES = {"code": "structured", "math": "structured", "prose": "chat"}
 """Words that mean a class wherever one is named."""
@@ -180,29 +180,36 @@ def build_policy(
     *,
     name: str = "policy",
     description: str = "",
-    sources: list[str] | None = None,
-    measured: list[str] | None = None,
-    assumed: list[str] | None = None,
+    sources: Sequence[str] = (),
+    measured: Sequence[str] = (),
+    assumed: Sequence[str] = (),
     source: str = "inputs",
 ) -> Policy:
     """Make a policy, table included, from inputs.
 
     Raises PolicyError for inputs that contradict each other; ``source`` names where they came from.
     """
-    check_inputs(inputs, source)
-    grid = build_grid(inputs, source)
     data = {
         "schema": SCHEMA,
         "name": name,
         "description": description,
-        "sources": sources or [],
-        "measured": measured or [],
-        "assumed": assumed or [],
+        "sources": list(sources),
+        "measured": list(measured),
+        "assumed": list(assumed),
         "inputs": inputs,
-        "table": grid.table(),
     }
-    try:
-        document = PolicyDocument.model_validate(data)
-    except ValueError as error:
-        raise PolicyError(source, "name", f"not a policy name: {name!r}") from error
+    return rebuild_policy(data, source)
+
+
+def rebuild_policy(data: Mapping[str, Any], source: str) -> Policy:
+    """Make a policy from a parsed policy file whose table is missing or out of date.
+
+    Raises PolicyError for a wrong key, value or unit.
+    """
+    if "inputs" not in data:
+        raise PolicyError(source, "inputs", "missing")
+    inputs = parse_inputs(data["inputs"], source)
+    check_inputs(inputs, source)
+    grid = build_grid(inputs, source)
+    document = parse_document({**data, "inputs": inputs, "table": grid.table()}, source)
     return Policy(document, grid)

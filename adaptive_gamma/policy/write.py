@@ -11,7 +11,8 @@ from adaptive_gamma.policy.table import Policy
 
 __all__ = ["policy_yaml"]
 
-_WIDTH = 120
+_TEXT_WIDTH = 110
+_TABLE_WIDTH = 4096
 _TABLE_NOTE = """
 # The table follows from the inputs; do not edit it. Rebuild: adaptive-gamma policy build --inputs FILE -o FILE
 #   best_gamma: [first batch, last batch, gamma]
@@ -22,10 +23,10 @@ _TABLE_NOTE = """
 def policy_yaml(policy: Policy | PolicyDocument) -> str:
     """The file's text. Loading it gives an equal policy; writing that one gives the same text."""
     document = policy.document if isinstance(policy, Policy) else policy
-    data = document.model_dump(by_alias=True, exclude_none=True, exclude_defaults=False)
-    head = {key: value for key, value in data.items() if key != "table" and value not in ("", [])}
-    table = document.table.model_dump()
-    return _dumped(head) + _TABLE_NOTE + _dumped({"table": table})
+    # Inputs as they were written: a default that nobody set stays a default.
+    head = document.model_dump(by_alias=True, exclude={"table"}, exclude_none=True, exclude_unset=True)
+    shown = {key: value for key, value in head.items() if value not in ("", [])}
+    return _dumped(shown, _TEXT_WIDTH) + _TABLE_NOTE + _dumped({"table": document.table.model_dump()}, _TABLE_WIDTH)
 
 
 class _Dumper(yaml.SafeDumper):
@@ -39,16 +40,15 @@ class _Dumper(yaml.SafeDumper):
 
 
 def _number(dumper: yaml.SafeDumper, value: float) -> yaml.Node:
-    """Shortest text that reads back as the same float, in a form YAML 1.1 takes for a number too."""
-    text = repr(value)
-    if value != 0 and not 1e-3 <= abs(value) < 1e6:
-        digits, _, exponent = f"{value:.17e}".partition("e")
-        for precision in range(18):
-            if float(f"{value:.{precision}e}") == value:
-                digits, _, exponent = f"{value:.{precision}e}".partition("e")
-                break
-        text = f"{digits if '.' in digits else digits + '.0'}e{int(exponent):+03d}"
-    return dumper.represent_scalar("tag:yaml.org,2002:float", text)
+    """Short text that reads back as the same float, in a form that YAML 1.1 takes for a number too."""
+    if value == 0 or 1e-3 <= abs(value) < 1e3:
+        return dumper.represent_scalar("tag:yaml.org,2002:float", repr(value))
+    precision = next((p for p in range(17) if float(f"{value:.{p}e}") == value), 17)
+    digits, _, exponent = f"{value:.{precision}e}".partition("e")
+    scientific = f"{digits if '.' in digits else digits + '.0'}e{int(exponent):+03d}"
+    if value.is_integer() and len(str(int(value))) <= len(scientific):
+        return dumper.represent_scalar("tag:yaml.org,2002:int", str(int(value)))
+    return dumper.represent_scalar("tag:yaml.org,2002:float", scientific)
 
 
 def _list(dumper: yaml.SafeDumper, value: list[Any]) -> yaml.Node:
@@ -57,11 +57,13 @@ def _list(dumper: yaml.SafeDumper, value: list[Any]) -> yaml.Node:
 
 
 def _mapping(dumper: yaml.SafeDumper, value: dict[Any, Any]) -> yaml.Node:
-    return dumper.represent_mapping("tag:yaml.org,2002:map", value.items(), flow_style=False)
+    numbers = all(isinstance(item, int | float) for item in value.values())
+    return dumper.represent_mapping("tag:yaml.org,2002:map", value.items(), flow_style=numbers)
 
 
 def _text(dumper: yaml.SafeDumper, value: str) -> yaml.Node:
-    return dumper.represent_scalar("tag:yaml.org,2002:str", value)
+    folded = len(value) > _TEXT_WIDTH and value == " ".join(value.split())
+    return dumper.represent_scalar("tag:yaml.org,2002:str", value, style=">" if folded else None)
 
 
 _Dumper.add_representer(float, _number)
@@ -70,6 +72,6 @@ _Dumper.add_representer(dict, _mapping)
 _Dumper.add_representer(str, _text)
 
 
-def _dumped(data: dict[str, Any]) -> str:
-    text: str = yaml.dump(data, Dumper=_Dumper, sort_keys=False, width=_WIDTH, allow_unicode=True)
+def _dumped(data: dict[str, Any], width: int) -> str:
+    text: str = yaml.dump(data, Dumper=_Dumper, sort_keys=False, width=width, allow_unicode=True)
     return text
