@@ -1,0 +1,37 @@
+"""The policy: a file a person can read, and the look-ups a decision makes in it."""
+
+from adaptive_gamma.policy.build import Grid, build_grid
+from adaptive_gamma.policy.document import parse_document, parse_inputs
+from adaptive_gamma.policy.lint import Finding, lint_policy
+from adaptive_gamma.policy.load import find_policy, load_policy, read_policy_file, shipped_policies
+from adaptive_gamma.policy.priors import FAMILIES, DrafterFamily, family_named
+from adaptive_gamma.policy.schema import SCHEMA, PolicyDocument, PolicyInputs, PolicyTable
+from adaptive_gamma.policy.starter import starter_policy
+from adaptive_gamma.policy.table import CLASS_ALIASES, Policy, build_policy, rebuild_policy
+from adaptive_gamma.policy.write import policy_yaml
+
+__all__ = [
+    "CLASS_ALIASES",
+    "FAMILIES",
+    "SCHEMA",
+    "DrafterFamily",
+    "Finding",
+    "Grid",
+    "Policy",
+    "PolicyDocument",
+    "PolicyInputs",
+    "PolicyTable",
+    "build_grid",
+    "build_policy",
+    "family_named",
+    "find_policy",
+    "lint_policy",
+    "load_policy",
+    "parse_document",
+    "parse_inputs",
+    "policy_yaml",
+    "read_policy_file",
+    "rebuild_policy",
+    "shipped_policies",
+    "starter_policy",
+]

@@ -1,0 +1,68 @@
+"""The physics: how many tokens a step yields, and how long it takes. Pure functions of numbers, vectorised.
+
+Seconds, bytes, FLOP and tokens throughout; gamma is the number of draft tokens per step.
+"""
+
+from adaptive_gamma.roofline.acceptance import AcceptanceCurve, Reading, draft_length_varies
+from adaptive_gamma.roofline.arrays import FloatArray, Numbers
+from adaptive_gamma.roofline.capture import CaptureSizes, largest_captured_gamma
+from adaptive_gamma.roofline.drafter import (
+    AutoregressiveDrafter,
+    Drafter,
+    DraftPass,
+    NgramDrafter,
+    ParallelDrafter,
+    PassFraction,
+    PassSeconds,
+)
+from adaptive_gamma.roofline.hardware import HARDWARE, Hardware, NumberFormat, achieved_efficiency, hardware_named
+from adaptive_gamma.roofline.known_models import KNOWN_MODELS, model_named
+from adaptive_gamma.roofline.kv_cache import gqa_kv_bytes_per_token, mla_kv_bytes_per_token
+from adaptive_gamma.roofline.model_shape import ModelShape
+from adaptive_gamma.roofline.speculation import SpeculationCost, ZeroGammaTax, compute_bound_batch
+from adaptive_gamma.roofline.step_time import (
+    Combine,
+    LinearStep,
+    ModelShare,
+    PlainPoolStep,
+    RooflineStep,
+    StepTerms,
+    StepTime,
+)
+
+__all__ = [
+    "HARDWARE",
+    "KNOWN_MODELS",
+    "AcceptanceCurve",
+    "AutoregressiveDrafter",
+    "CaptureSizes",
+    "Combine",
+    "DraftPass",
+    "Drafter",
+    "FloatArray",
+    "Hardware",
+    "LinearStep",
+    "ModelShape",
+    "ModelShare",
+    "NgramDrafter",
+    "NumberFormat",
+    "Numbers",
+    "ParallelDrafter",
+    "PassFraction",
+    "PassSeconds",
+    "PlainPoolStep",
+    "Reading",
+    "RooflineStep",
+    "SpeculationCost",
+    "StepTerms",
+    "StepTime",
+    "ZeroGammaTax",
+    "achieved_efficiency",
+    "compute_bound_batch",
+    "draft_length_varies",
+    "gqa_kv_bytes_per_token",
+    "hardware_named",
+    "largest_captured_gamma",
+    "mla_kv_bytes_per_token",
+    "model_named",
+]

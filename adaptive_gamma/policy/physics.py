@@ -1,0 +1,151 @@
+"""From a policy's inputs to the objects of ``adaptive_gamma.roofline``."""
+
+from __future__ import annotations
+
+from adaptive_gamma.errors import PolicyError
+from adaptive_gamma.policy.schema import (
+    AutoregressiveInput,
+    ClassPrior,
+    LinearInput,
+    ParallelInput,
+    PlainPoolInput,
+    PolicyInputs,
+    RooflineInput,
+)
+from adaptive_gamma.roofline import (
+    AcceptanceCurve,
+    AutoregressiveDrafter,
+    CaptureSizes,
+    Drafter,
+    DraftPass,
+    LinearStep,
+    ModelShare,
+    NgramDrafter,
+    ParallelDrafter,
+    PassFraction,
+    PassSeconds,
+    PlainPoolStep,
+    RooflineStep,
+    SpeculationCost,
+    StepTime,
+    ZeroGammaTax,
+)
+
+__all__ = ["curve_of", "curves_of", "speculation_cost"]
+
+
+def speculation_cost(inputs: PolicyInputs, source: str = "inputs") -> SpeculationCost:
+    """The step times the inputs describe.
+
+    Raises PolicyError where a step time lacks the hardware or model it needs, or a drafter its pass.
+    """
+    return SpeculationCost(
+        step=_step(inputs, source),
+        drafter=_drafter(inputs, source),
+        zero_gamma_tax=ZeroGammaTax.of(inputs.limits.zero_gamma_tax),
+        capture_limit_tokens=inputs.limits.capture_limit_tokens,
+    )
+
+
+def curves_of(inputs: PolicyInputs, source: str = "inputs") -> dict[str, AcceptanceCurve]:
+    """The acceptance curve of each class."""
+    return {name: curve_of(prior, source, f"inputs.classes.{name}") for name, prior in inputs.classes.items()}
+
+
+def curve_of(prior: ClassPrior, source: str, key: str) -> AcceptanceCurve:
+    """The curve of a class prior.
+
+    Raises PolicyError for none or several forms at once, for unconditional rates that rise, and for a line that
+    leaves 0..1.
+    """
+    forms = [f for f in ("rates", "line", "two_parameter", "independent") if getattr(prior, f) is not None]
+    if len(forms) != 1:
+        found = " and ".join(forms) if forms else "none of them"
+        raise PolicyError(
+            source, key, f"expected exactly one of rates, line, two_parameter, independent; found {found}"
+        )
+    form = forms[0]
+    if prior.plateau is not None and form not in ("rates", "line"):
+        raise PolicyError(source, f"{key}.plateau", f"goes with rates or line, not with {form}")
+    try:
+        if prior.rates is not None:
+            if not prior.rates:
+                raise ValueError("expected at least one rate")
+            return AcceptanceCurve.from_per_position(prior.rates, prior.reading, prior.plateau)
+        if prior.line is not None:
+            line = prior.line
+            return AcceptanceCurve.line(
+                line.first, line.fall_per_position, line.positions, prior.reading, prior.plateau
+            )
+        if prior.two_parameter is not None:
+            return AcceptanceCurve.two_parameter(prior.two_parameter.first, prior.two_parameter.plateau)
+        if prior.independent is not None and prior.reading == "conditional":
+            return AcceptanceCurve.independent(prior.independent)
+        raise ValueError("an independent rate is a conditional one; set reading: conditional")
+    except ValueError as error:
+        raise PolicyError(source, f"{key}.{form}", str(error)) from error
+
+
+def _step(inputs: PolicyInputs, source: str) -> StepTime:
+    chosen = inputs.step_time
+    if isinstance(chosen, PlainPoolInput):
+        return PlainPoolStep(_basic_step(chosen.plain, inputs, source, "inputs.step_time.plain"), chosen.kv_read_once)
+    return _basic_step(chosen, inputs, source, "inputs.step_time")
+
+
+def _basic_step(chosen: RooflineInput | LinearInput, inputs: PolicyInputs, source: str, key: str) -> StepTime:
+    if isinstance(chosen, LinearInput):
+        if chosen.fixed_seconds + chosen.seconds_per_token <= 0:
+            raise PolicyError(source, key, "a step needs fixed_seconds or seconds_per_token above 0")
+        return LinearStep(chosen.fixed_seconds, chosen.seconds_per_token, chosen.seconds_per_kv_token)
+    if inputs.hardware is None:
+        raise PolicyError(source, "inputs.hardware", "missing; a roofline step time needs it")
+    if inputs.model is None:
+        raise PolicyError(source, "inputs.model", "missing; a roofline step time needs it")
+    try:
+        capture = None if chosen.capture_sizes is None else CaptureSizes(tuple(chosen.capture_sizes))
+    except ValueError as error:
+        raise PolicyError(source, f"{key}.capture_sizes", str(error)) from error
+    return RooflineStep(
+        weight_bytes=inputs.model.weight_bytes,
+        flops_per_token=inputs.model.flops_per_token,
+        kv_bytes_per_token=inputs.model.kv_bytes_per_token,
+        bandwidth=inputs.hardware.bandwidth_bytes_per_s,
+        compute=inputs.hardware.compute_flops_per_s,
+        memory_efficiency=chosen.memory_efficiency,
+        compute_efficiency=chosen.compute_efficiency,
+        combine=chosen.combine,
+        launch_seconds=chosen.launch_seconds,
+        capture=capture,
+    )
+
+
+def _drafter(inputs: PolicyInputs, source: str) -> Drafter:
+    chosen = inputs.drafter
+    if isinstance(chosen, AutoregressiveInput):
+        return AutoregressiveDrafter(_pass(chosen, source), chosen.fixed_fraction, chosen.fixed_seconds)
+    if isinstance(chosen, ParallelInput):
+        return ParallelDrafter(ModelShare(chosen.weight_fraction, chosen.compute_fraction, chosen.kv_fraction))
+    return NgramDrafter(chosen.fraction)
+
+
+def _pass(chosen: AutoregressiveInput, source: str) -> DraftPass:
+    shares = (chosen.weight_fraction, chosen.compute_fraction, chosen.kv_fraction)
+    given = [chosen.pass_fraction is not None, chosen.pass_seconds is not None, any(s is not None for s in shares)]
+    if sum(given) != 1:
+        raise PolicyError(
+            source,
+            "inputs.drafter",
+            "expected exactly one of pass_fraction, pass_seconds, or the three weight_, compute_ and kv_fraction",
+        )
+    if chosen.pass_fraction is not None:
+        return PassFraction(chosen.pass_fraction)
+    if chosen.pass_seconds is not None:
+        return PassSeconds(chosen.pass_seconds)
+    weight, compute, kv = shares
+    if weight is None or compute is None or kv is None:
+        missing = [
+            name for name in ("weight_fraction", "compute_fraction", "kv_fraction") if getattr(chosen, name) is None
+        ]
+        raise PolicyError(source, f"inputs.drafter.{missing[0]}", "missing; a pass as a share needs all three")
+    return ModelShare(weight, compute, kv)

@@ -1,0 +1,50 @@
+"""A policy for the terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from rich.table import Table
+
+from adaptive_gamma.policy.schema import CellTable
+from adaptive_gamma.policy.table import Policy
+
+__all__ = ["policy_summary", "policy_tables"]
+
+
+def policy_summary(policy: Policy) -> str:
+    """One line: classes, contexts, gammas, batches."""
+    contexts = ", ".join(str(c) for c in policy.context_buckets)
+    return (
+        f"classes {', '.join(policy.classes)} (default {policy.default_class}); contexts {contexts}; "
+        f"gamma {policy.min_gamma}..{policy.max_gamma}; batch 1..{policy.max_batch}"
+    )
+
+
+def policy_tables(policy: Policy, classes: Sequence[str]) -> Iterator[Table]:
+    """For each class and context: speed-up over plain by batch and gamma, the best one marked."""
+    for name in classes:
+        for context, cell in policy.table.classes[name].items():
+            yield _cell_table(policy, name, context, cell)
+
+
+def _cell_table(policy: Policy, name: str, context: int, cell: CellTable) -> Table:
+    ranges = ", ".join(f"{a}-{b}: {g}" if a != b else f"{a}: {g}" for a, b, g in cell.best_gamma)
+    wins = "never within the table" if cell.plain_wins_from is None else f"from batch {cell.plain_wins_from}"
+    table = Table(
+        title=f"{name}, context {context}",
+        caption=f"best gamma by batch: {ranges}\nplain wins {wins}",
+        title_justify="left",
+        caption_justify="left",
+    )
+    table.add_column("batch", justify="right")
+    for gamma in policy.table.gammas:
+        table.add_column(f"gamma {gamma}", justify="right")
+    for batch, row in cell.speedup.items():
+        best = policy.best_gamma(name, batch, context)
+        cells = ["-" if value is None else f"{value:.3f}" for value in row]
+        marked = [
+            f"[bold]{c}*[/bold]" if g == best else f"{c} " for g, c in zip(policy.table.gammas, cells, strict=True)
+        ]
+        table.add_row(str(batch), *marked)
+    return table

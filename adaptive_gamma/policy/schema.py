@@ -1,0 +1,258 @@
+"""The policy file, ``adaptive-gamma/policy/v1``: inputs that a person writes, and the table that follows from them.
+
+These models give the file its shape and the range of each value. What takes more than one key to judge is in
+``adaptive_gamma.policy.check``.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Annotated, Any, Literal, TypeAlias
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator
+
+from adaptive_gamma.policy.units import Efficiency, Rate, at_least_zero, measured_in
+
+__all__ = [
+    "SCHEMA",
+    "AutoregressiveInput",
+    "CellTable",
+    "ClassPrior",
+    "DrafterInput",
+    "FallingLine",
+    "HardwareInput",
+    "Limits",
+    "LinearInput",
+    "ModelInput",
+    "NgramInput",
+    "ParallelInput",
+    "PlainPoolInput",
+    "PolicyDocument",
+    "PolicyInputs",
+    "PolicyTable",
+    "RooflineInput",
+    "StepTimeInput",
+    "TwoParameters",
+]
+
+SCHEMA = "adaptive-gamma/policy/v1"
+
+_Fraction = Annotated[float, at_least_zero(4.0, "a fraction of a target step")]
+_Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$")]
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+
+class HardwareInput(_Section):
+    """Peaks of what serves one replica; of several GPUs together, their sums."""
+
+    name: str
+    bandwidth_bytes_per_s: Annotated[float, measured_in("bytes/s", 1e10, 1e15, {"TB/s": 1e12, "GB/s": 1e9})]
+    compute_flops_per_s: Annotated[float, measured_in("FLOP/s", 1e12, 1e18, {"PFLOP/s": 1e15, "TFLOP/s": 1e12})]
+    """Dense, at the number format of the weights."""
+    memory_bytes: Annotated[float, measured_in("bytes", 1e9, 1e14, {"GB": 1e9})] | None = None
+
+
+class ModelInput(_Section):
+    name: str
+    weight_bytes: Annotated[float, measured_in("bytes", 1e6, 1e14, {"billions of bytes": 1e9})]
+    """Weights read in a pass."""
+    flops_per_token: Annotated[float, measured_in("FLOP", 1e6, 1e15, {"GFLOP": 1e9})]
+    """2 x parameters for a dense model."""
+    kv_bytes_per_token: Annotated[float, at_least_zero(1e8, "bytes per token of context over all layers")]
+
+
+class RooflineInput(_Section):
+    """Memory against compute time from the hardware's peaks and the model's size."""
+
+    kind: Literal["roofline"]
+    combine: Any = 2.0
+    """``max``, or the power p >= 1 of (memory^p + compute^p)^(1/p)."""
+    memory_efficiency: Efficiency
+    compute_efficiency: Efficiency
+    launch_seconds: Annotated[float, at_least_zero(1.0, "seconds; milliseconds would be 1000 times that")] = 0.0
+    capture_sizes: list[int] | None = None
+    """Captured token counts a step is padded up to."""
+    source: str | None = None
+
+    @field_validator("combine")
+    @classmethod
+    def _max_or_power(cls, value: object) -> Literal["max"] | float:
+        if value == "max":
+            return "max"
+        if isinstance(value, int | float) and not isinstance(value, bool) and value >= 1:
+            return float(value)
+        raise ValueError(f"expected 'max' or a power >= 1, not {value!r}")
+
+
+class LinearInput(_Section):
+    """t = fixed + per token x tokens + per KV token x KV tokens, as fitted to a server."""
+
+    kind: Literal["linear"]
+    fixed_seconds: Annotated[float, at_least_zero(5.0, "seconds per step; 20.6 ms is 0.0206")]
+    seconds_per_token: Annotated[float, at_least_zero(0.05, "seconds per token; 0.105 ms is 1.05e-4")]
+    seconds_per_kv_token: Annotated[float, at_least_zero(1e-4, "seconds per KV token; 62.6 ns is 6.26e-8")] = 0.0
+    source: str | None = None
+
+
+class PlainPoolInput(_Section):
+    """Verification priced by plain decoding: t_spec(B, g) = t_plain(B (g + 1))."""
+
+    kind: Literal["plain_pool"]
+    plain: Annotated[RooflineInput | LinearInput, Field(discriminator="kind")]
+    kv_read_once: bool = False
+    source: str | None = None
+
+
+StepTimeInput: TypeAlias = Annotated[RooflineInput | LinearInput | PlainPoolInput, Field(discriminator="kind")]
+
+
+class AutoregressiveInput(_Section):
+    """One pass per draft token. Give ``pass_fraction``, or ``pass_seconds``, or the three shares of the target."""
+
+    kind: Literal["autoregressive"]
+    family: str | None = None
+    """What the drafter is (eagle3, dflash, ...), for the reader."""
+    pass_fraction: _Fraction | None = None
+    pass_seconds: Annotated[float, at_least_zero(1.0, "seconds per drafter pass")] | None = None
+    weight_fraction: _Fraction | None = None
+    compute_fraction: _Fraction | None = None
+    kv_fraction: _Fraction | None = None
+    fixed_fraction: _Fraction = 0.0
+    fixed_seconds: Annotated[float, at_least_zero(1.0, "seconds per step")] = 0.0
+    source: str | None = None
+
+
+class ParallelInput(_Section):
+    """One pass for all gamma tokens, as shares of the target."""
+
+    kind: Literal["parallel"]
+    family: str | None = None
+    weight_fraction: _Fraction
+    compute_fraction: _Fraction
+    kv_fraction: _Fraction
+    source: str | None = None
+
+
+class NgramInput(_Section):
+    kind: Literal["ngram"]
+    family: str | None = None
+    fraction: _Fraction = 0.006
+    source: str | None = None
+
+
+DrafterInput: TypeAlias = Annotated[AutoregressiveInput | ParallelInput | NgramInput, Field(discriminator="kind")]
+
+
+class FallingLine(_Section):
+    """first - fall_per_position x (i - 1) for positions 1 .. positions."""
+
+    first: Rate
+    fall_per_position: float
+    positions: Annotated[int, Field(ge=1, le=64)]
+
+
+class TwoParameters(_Section):
+    """u_i = first x plateau^(i-1); the same curve under both readings."""
+
+    first: Rate
+    plateau: Rate
+
+
+class ClassPrior(_Section):
+    """Acceptance believed of a class before any traffic: one of rates, line, two_parameter, independent."""
+
+    reading: Literal["conditional", "unconditional"]
+    """conditional: accepted at i among drafts accepted to i-1. unconditional: among all drafts, as vLLM reports it."""
+    rates: list[Rate] | None = None
+    line: FallingLine | None = None
+    two_parameter: TwoParameters | None = None
+    independent: Rate | None = None
+    plateau: Rate | None = None
+    """Conditional rate beyond ``rates`` or ``line``; the last one (or last ratio) where it is null."""
+    pseudo_drafts: Annotated[float, Field(gt=0, le=1e6)] = 30.0
+    """Weight of the prior against counted drafts."""
+    source: str | None = None
+
+
+class Limits(_Section):
+    max_gamma: Annotated[int, Field(ge=1, le=64)]
+    min_gamma: Annotated[int, Field(ge=0, le=64)] = 1
+    max_batch: Annotated[int, Field(ge=1, le=65536)]
+    context_buckets: Annotated[list[Annotated[int, Field(ge=1, le=100_000_000)]], Field(min_length=1, max_length=64)]
+    """Context lengths (tokens) the table is made for; a request takes the one nearest by ratio."""
+    capture_limit_tokens: Annotated[int, Field(ge=1)] | None = None
+    """Most tokens in a captured step (vLLM: max_cudagraph_capture_size); null sets no limit."""
+    zero_gamma_tax: Any = 0.0
+    """Extra share of a step on a speculative engine at gamma 0: a number, or [[batch, tax], ...]."""
+
+    @field_validator("zero_gamma_tax")
+    @classmethod
+    def _number_or_points(cls, value: object) -> float | list[list[float]]:
+        if _is_number(value):
+            points = [[1.0, float(value)]]  # type: ignore[arg-type]  # narrowed by _is_number
+        elif isinstance(value, list) and value and all(_is_pair(p) for p in value):
+            points = [[float(b), float(t)] for b, t in value]
+        else:
+            raise ValueError("expected a number such as 0.066, or [[batch, tax], ...]")
+        for batch, tax in points:
+            if batch <= 0 or not 0 <= tax <= 4:
+                raise ValueError(f"expected a batch > 0 and a tax in 0..4 (6.6 % is 0.066), not [{batch:g}, {tax:g}]")
+        if any(b[0] <= a[0] for a, b in pairwise(points)):
+            raise ValueError("expected batches that rise")
+        return points if isinstance(value, list) else points[0][1]
+
+
+class PolicyInputs(_Section):
+    """All the physics of a policy."""
+
+    hardware: HardwareInput | None = None
+    model: ModelInput | None = None
+    step_time: StepTimeInput
+    drafter: DrafterInput
+    classes: Annotated[dict[_Name, ClassPrior], Field(min_length=1)]
+    default_class: str
+    """Serves a class the policy lacks."""
+    limits: Limits
+
+
+class CellTable(_Section):
+    """One class at one context."""
+
+    best_gamma: list[list[int]]
+    """[first batch, last batch, gamma], without gaps from batch 1 to max_batch."""
+    plain_wins_from: int | None
+    """First batch from which no allowed gamma reaches plain decoding; null where there is none in the table."""
+    speedup: dict[int, list[float | None]]
+    """Batch: predicted speed-up over plain of each gamma in ``gammas``; null beyond the capture limit."""
+
+
+class PolicyTable(_Section):
+    gammas: list[int]
+    classes: dict[str, dict[int, CellTable]]
+    """Class: context bucket: cell."""
+
+
+class PolicyDocument(_Section):
+    """The whole file."""
+
+    schema_: Annotated[Literal["adaptive-gamma/policy/v1"], Field(alias="schema")]
+    name: _Name
+    description: str = ""
+    sources: list[str] = []
+    measured: list[str] = []
+    """Which numbers are measured, and by whom."""
+    assumed: list[str] = []
+    """Which numbers are assumed."""
+    inputs: PolicyInputs
+    table: PolicyTable
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _is_pair(value: object) -> bool:
+    return isinstance(value, list) and len(value) == 2 and all(_is_number(v) for v in value)
