@@ -11,13 +11,13 @@ from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any, Literal, TypeAlias
 
 from adaptive_gamma.simulation.engine.acceptance import ScriptedAcceptance
-from adaptive_gamma.simulation.engine.core import FinishedRequest, TokenEvent
 from adaptive_gamma.simulation.engine.faults import FaultError, Faults
 from adaptive_gamma.simulation.engine.metrics import metrics_page
 from adaptive_gamma.simulation.engine.ranks import Generation, Ranks
 from adaptive_gamma.simulation.engine.requests import ApiError, GenerationRequest, RequestRules, read_request
 from adaptive_gamma.simulation.engine.responses import Answer, request_metrics, sse
 from adaptive_gamma.simulation.engine.settings import EngineSettings
+from adaptive_gamma.simulation.engine.steps import FinishedRequest, TokenEvent
 from adaptive_gamma.simulation.engine.text import answer_text
 
 __all__ = ["SERVER_NAME", "SimulatedEngine"]

@@ -28,8 +28,9 @@ class Faults:
     health: int | None = None
     """The status of ``/health`` and ``/ping`` instead of 200, 400..599."""
     generation: str | None = None
-    """``500`` and ``503``: refused before the engine sees it; ``error_event``: a stream ends with vLLM's error event and
-    another answer is 500; ``cut``: the connection closes in the middle; ``silent``: it stays open and nothing comes."""
+    """``500`` and ``503``: refused before the engine sees it; ``error_event``: a stream ends with vLLM's error event,
+    an answer that is no stream is 500; ``cut``: the connection closes in the middle; ``silent``: it stays open and
+    nothing comes."""
     after_events: int = 1
     """Token events that a stream still delivers before ``error_event``, ``cut`` or ``silent``."""
 

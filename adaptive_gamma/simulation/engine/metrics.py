@@ -1,7 +1,7 @@
 """The metrics page of the simulated engine: vLLM's names, labels, types and buckets (0.32 and 0.33).
 
-What the simulation does not do (prefix cache, sleep, image input) is printed as it would be on an engine that does not do
-it. Series of the Python process and of the HTTP layer are not printed.
+What the simulation does not do (prefix cache, sleep, image input) is printed as on an engine that does not use it.
+Series of the Python process and of the HTTP layer are not printed.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
-from adaptive_gamma.simulation.engine.core import EngineCore, FinishedRequest, StepOutcome
+from adaptive_gamma.simulation.engine.core import EngineCore
+from adaptive_gamma.simulation.engine.steps import FinishedRequest, StepOutcome
 
 __all__ = ["EngineMetrics", "metrics_page"]
 
@@ -236,8 +237,12 @@ class _MultiProcessForm(Collector):
         for metric in self._registry.collect():
             kept = [sample for sample in metric.samples if not sample.name.endswith("_created")]
             if metric.type == "histogram":
-                kept.sort(key=lambda sample: (_rank_of(sample.labels), ("_sum", "_bucket", "_count").index(
-                    sample.name.removeprefix(metric.name))))
+                kept.sort(
+                    key=lambda sample: (
+                        _rank_of(sample.labels),
+                        ("_sum", "_bucket", "_count").index(sample.name.removeprefix(metric.name)),
+                    )
+                )
             metric.samples = kept
             yield metric
 

@@ -7,9 +7,10 @@ import random
 from collections.abc import Callable
 
 from adaptive_gamma.simulation.engine.acceptance import ScriptedAcceptance
-from adaptive_gamma.simulation.engine.core import EngineCore, EngineRequest, FinishedRequest, TokenEvent
+from adaptive_gamma.simulation.engine.core import EngineCore
 from adaptive_gamma.simulation.engine.metrics import EngineMetrics
 from adaptive_gamma.simulation.engine.settings import EngineSettings
+from adaptive_gamma.simulation.engine.steps import EngineRequest, FinishedRequest, TokenEvent
 
 __all__ = ["Generation", "Ranks"]
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from adaptive_gamma.simulation.engine.core import FinishedRequest
 from adaptive_gamma.simulation.engine.requests import GenerationRequest
+from adaptive_gamma.simulation.engine.steps import FinishedRequest
 
 __all__ = ["FINGERPRINT", "Answer", "request_metrics", "sse"]
 
@@ -25,7 +25,7 @@ class Answer:
     def __init__(self, request: GenerationRequest, answer_id: str, model: str, created: int) -> None:
         self._request = request
         self._chat = request.kind == "chat"
-        self._head = {
+        self._head: dict[str, Any] = {
             "id": answer_id,
             "object": "chat.completion.chunk" if self._chat else "text_completion",
             "created": created,
@@ -61,7 +61,7 @@ class Answer:
         return sse(self._chunk([choice], completion_tokens))
 
     def _chunk(self, choices: list[dict[str, Any]], completion_tokens: int) -> dict[str, Any]:
-        chunk = self._head | {"choices": choices, "system_fingerprint": FINGERPRINT}
+        chunk: dict[str, Any] = self._head | {"choices": choices, "system_fingerprint": FINGERPRINT}
         if self._request.include_usage and self._request.continuous_usage:
             chunk["usage"] = self.usage(completion_tokens)
         return chunk

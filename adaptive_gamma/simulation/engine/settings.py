@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 
 from adaptive_gamma.routing import GammaSchedule, classify_prompt
 from adaptive_gamma.simulation.engine.acceptance import DEFAULT_ACCEPTANCE
-from adaptive_gamma.simulation.engine.core import CoreLimits
 from adaptive_gamma.simulation.engine.step_clock import LinearStepClock, StepClock
+from adaptive_gamma.simulation.engine.steps import CoreLimits
 
 __all__ = ["DEFAULT_STEP", "EngineSettings", "class_by_prompt"]
 
