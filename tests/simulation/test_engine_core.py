@@ -245,7 +245,7 @@ def test_wrong_values_are_refused() -> None:
     with pytest.raises(RuntimeError, match="under way"):
         core.begin_step(0.0)
     for rates in ({}, {"chat": ()}, {"chat": (1.2,)}):
-        with pytest.raises(ValueError, match="rate|class"):
+        with pytest.raises(ValueError, match=r"rate|class"):
             ScriptedAcceptance(rates)
     with pytest.raises(ValueError, match="max_num_seqs"):
         CoreLimits(max_num_seqs=64, max_num_batched_tokens=32)

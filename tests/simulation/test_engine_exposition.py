@@ -50,7 +50,7 @@ FIXED = {"", "engine", "reason", "source", "finished_reason", "sleep_state", "po
 OWN_LABELS = "vllm:cache_config_info"  # its labels are the settings of vLLM's cache, which change with each version
 
 
-@pytest.mark.parametrize(("name", "gamma"), [("draft_idle.txt", 3), ("draft.txt", 5), ("plain.txt", None)])
+@pytest.mark.parametrize(("name", "gamma"), [("draft_idle.txt", 5), ("draft.txt", 5), ("plain.txt", None)])
 def test_families_types_labels_and_buckets_are_those_of_a_real_page(name: str, gamma: int | None) -> None:
     if not REAL_PAGES.exists():
         print(f"skipped: no real pages at {REAL_PAGES}")

@@ -235,6 +235,8 @@ class SimulatedEngine:
                 if fault == "silent":
                     await exchange.until_disconnect()
                 if fault == "cut":
+                    await send(_head(200, [(b"content-type", _JSON), (b"content-length", b"1000")]))
+                    await _part(send, b'{"id":"')
                     raise _Disconnected
                 await _answer(send, 500, _ENGINE_DEAD)
                 return
