@@ -92,7 +92,8 @@ def _clock(step_time: tuple[float, float, float] | None, policy: str | None, *, 
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
 @click.option("--port", default=8001, show_default=True, type=click.IntRange(0, 65535), help="0: any free port.")
 @click.option("--model", default="simulated", show_default=True, help="Model name.")
-@click.option("--gamma", type=click.IntRange(0, 64), help="Draft tokens per step. Left out: a plain engine.")
+@click.option("--plain", is_flag=True, help="A plain engine, which is what neither --gamma nor --schedule means too.")
+@click.option("--gamma", type=click.IntRange(0, 64), help="Draft tokens per step; 0 is a drafter that never drafts.")
 @click.option("--schedule", callback=_schedule, help="Gamma by batch size, such as 1-4:5,5-:1.")
 @click.option(
     "--acceptance",
@@ -101,7 +102,7 @@ def _clock(step_time: tuple[float, float, float] | None, policy: str | None, *, 
     metavar="CLASS=RATES",
     help="Conditional acceptance by position, the last rate holding beyond, such as structured=0.84,0.83. Repeatable.",
 )
-@click.option("--policy", type=click.Path(exists=True, dir_okay=False), help="Take step times from a policy file.")
+@click.option("--policy", help="Take step times from a policy: a file or the name of a shipped one.")
 @click.option(
     "--step-time", callback=_step_time, metavar="T0_MS,C_MS[,DRAFT_MS]", help="Step times of a straight line."
 )
@@ -128,8 +129,8 @@ def command(**options: Any) -> None:
     and in system_fingerprint.
     """
     gamma, schedule = options["gamma"], options["schedule"]
-    if gamma is not None and schedule is not None:
-        raise click.UsageError("--gamma and --schedule exclude each other")
+    if (gamma is not None) + (schedule is not None) + options["plain"] > 1:
+        raise click.UsageError("--plain, --gamma and --schedule exclude each other")
     if options["policy"] is not None and options["step_time"] is not None:
         raise click.UsageError("--policy and --step-time exclude each other")
     setting = schedule if schedule is not None else gamma

@@ -216,20 +216,22 @@ def test_answers_end_by_themselves_or_at_the_limit() -> None:
 
 
 class Table:
-    max_batch = 64
-
     def step_seconds(
-        self, batch: int, gamma: int, context_tokens: int | None = None, speculative: bool = True
+        self, batch: int, gamma: int, context_tokens: float | None = None, speculative: bool = True
     ) -> float:
         tax = 1.1 if speculative and gamma == 0 else 1.0
         return tax * (0.02 + 0.0001 * batch * (gamma + 1)) + 1e-7 * (context_tokens or 0)
 
+    def prefill_seconds(self, tokens: int) -> float:
+        return 0.0001 * tokens
 
-def test_the_policy_clock_asks_the_policy_and_charges_prompts_by_its_slope() -> None:
+
+def test_the_policy_clock_asks_the_policy() -> None:
     spec, plain = PolicyStepClock(Table(), speculative=True), PolicyStepClock(Table(), speculative=False)
-    assert spec.seconds(4, 3, 1000.4, 0) == Table().step_seconds(4, 3, 1000)
+    assert spec.seconds(4, 3, 1000.5, 0) == Table().step_seconds(4, 3, 1000.5)
     assert spec.seconds(4, 0, 0.0, 0) == pytest.approx(1.1 * plain.seconds(4, 0, 0.0, 0))
     assert plain.seconds(4, 0, 0.0, 500) - plain.seconds(4, 0, 0.0, 0) == pytest.approx(0.05)
+    assert spec.seconds(0, 0, 0.0, 500) == plain.seconds(1, 0, 0.0, 500)
 
 
 def test_wrong_values_are_refused() -> None:

@@ -30,7 +30,7 @@ HELLO: dict[str, Any] = {"messages": [{"role": "user", "content": "Tell me a sto
 
 @pytest.fixture
 async def http() -> AsyncIterator[httpx.AsyncClient]:
-    async with httpx.AsyncClient(timeout=20) as client:
+    async with httpx.AsyncClient(timeout=20, trust_env=False) as client:
         yield client
 
 

@@ -166,6 +166,7 @@ class SimulatedEngine:
                 page = page[: page.rfind(b" ", 0, len(page) // 2)]
             case "silent":
                 await _until_disconnect(receive)
+                return
         await _answer_bytes(send, status, page, kind)
 
     async def _show_faults(self, receive: _Receive, send: _Send) -> None:
@@ -214,7 +215,7 @@ class SimulatedEngine:
             request.max_tokens,
             ends_by_itself=not request.ignore_eos,
         )
-        exchange = _Exchange(generation, receive)
+        exchange = _Exchange(self.ranks, generation, receive)
         try:
             answer = Answer(request, answer_id, self.settings.model, int(time.time()))
             if request.stream:
@@ -283,24 +284,23 @@ class SimulatedEngine:
 class _Exchange:
     """A generation and the client that waits for it; whichever ends first."""
 
-    def __init__(self, generation: Generation, receive: _Receive) -> None:
+    def __init__(self, ranks: Ranks, generation: Generation, receive: _Receive) -> None:
+        self._ranks = ranks
         self._generation = generation
-        self._left: asyncio.Task[None] = asyncio.create_task(_until_disconnect(receive))
+        self._left = False
+        self._watch = asyncio.create_task(self._abort_when_left(receive))
 
     async def next_event(self) -> TokenEvent:
-        """The next event; raises ``_Disconnected`` as soon as the client has left."""
-        waiting = asyncio.create_task(self._generation.next_event())
-        try:
-            await asyncio.wait((waiting, self._left), return_when=asyncio.FIRST_COMPLETED)
-            if self._left.done():
-                raise _Disconnected
-            return waiting.result()
-        finally:
-            waiting.cancel()
+        """The next event; raises ``_Disconnected`` when the client has left."""
+        event = await self._generation.next_event()
+        if self._left:
+            raise _Disconnected
+        return event
 
     async def until_disconnect(self) -> None:
         """Wait for the client to leave, then raise ``_Disconnected``."""
-        await self._left
+        await self._watch
+        raise _Disconnected
 
     def text_between(self, first: int, last: int) -> str:
         """The words of the answer's tokens ``first`` .. ``last - 1``."""
@@ -309,13 +309,17 @@ class _Exchange:
 
     def close(self) -> None:
         """Stop watching the client."""
-        self._left.cancel()
+        self._watch.cancel()
+
+    async def _abort_when_left(self, receive: _Receive) -> None:
+        await _until_disconnect(receive)
+        self._left = True
+        self._ranks.abort(self._generation)  # gives it a last event, which wakes next_event
 
 
 async def _until_disconnect(receive: _Receive) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass
-    raise _Disconnected
 
 
 async def _body(receive: _Receive) -> bytes:

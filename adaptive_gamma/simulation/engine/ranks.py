@@ -15,7 +15,7 @@ from adaptive_gamma.simulation.engine.steps import EngineRequest, FinishedReques
 __all__ = ["Generation", "Ranks"]
 
 _LAG_FORGIVEN_S = 0.25
-"""Behind by more than this (real seconds) a rank gives up catching up."""
+"""Behind by more than this (real seconds) a rank gives up catching up with real time."""
 
 
 class Generation:

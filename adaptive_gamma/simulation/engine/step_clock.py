@@ -38,6 +38,7 @@ class LinearStepClock:
     """Extra share of a step with gamma 0 on a speculative engine (vLLM issue #49548 measured 6.6 % to 21.6 %)."""
 
     def seconds(self, batch: int, gamma: int, context_tokens: float, prefill_tokens: int) -> float:
+        """See ``StepClock``."""
         plain = self.base_s + self.token_s * (batch * (gamma + 1) + prefill_tokens)
         if gamma == 0 and self.speculative:
             return plain * (1.0 + self.zero_gamma_tax)
@@ -47,35 +48,29 @@ class LinearStepClock:
 class StepPricing(Protocol):
     """What a policy offers to a clock."""
 
-    @property
-    def max_batch(self) -> int:
-        """Largest batch in the table."""
-
     def step_seconds(
-        self, batch: int, gamma: int, context_tokens: int | None = None, speculative: bool = True
+        self, batch: int, gamma: int, context_tokens: float | None = None, speculative: bool = True
     ) -> float:
         """Seconds of a decode step."""
+
+    def prefill_seconds(self, tokens: int) -> float:
+        """Seconds that prompt tokens add to a step."""
 
 
 class PolicyStepClock:
     """The step times of a policy, so that a simulated engine behaves as the policy's physics says.
 
-    A policy prices decode steps. Prompt tokens in a step are charged what one more plain token costs at the largest
-    batch of the table, where the step is bound by compute.
+    A step that only prefills is priced as one sequence's plain decode step (the weights are read all the same) and the
+    prompt tokens on top.
     """
 
     def __init__(self, policy: StepPricing, *, speculative: bool) -> None:
         self._policy = policy
         self._speculative = speculative
-        largest = policy.max_batch
-        smaller = max(largest // 2, 1)
-        if largest > smaller:
-            wide = policy.step_seconds(largest, 0, speculative=False)
-            narrow = policy.step_seconds(smaller, 0, speculative=False)
-            self._prefill_token_s = max((wide - narrow) / (largest - smaller), 0.0)
-        else:
-            self._prefill_token_s = policy.step_seconds(1, 0, speculative=False)
 
     def seconds(self, batch: int, gamma: int, context_tokens: float, prefill_tokens: int) -> float:
-        decode = self._policy.step_seconds(max(batch, 1), gamma, round(context_tokens), speculative=self._speculative)
-        return decode + prefill_tokens * self._prefill_token_s
+        """See ``StepClock``."""
+        prefill = self._policy.prefill_seconds(prefill_tokens)
+        if batch == 0:
+            return self._policy.step_seconds(1, 0, None, speculative=False) + prefill
+        return self._policy.step_seconds(batch, gamma, context_tokens, speculative=self._speculative) + prefill
