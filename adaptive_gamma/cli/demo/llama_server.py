@@ -16,6 +16,7 @@ import argparse
 import asyncio
 import ctypes
 import importlib.util
+import itertools
 import os
 import platform
 import signal
@@ -121,7 +122,7 @@ class LlamaServer:
         """Start the process; returns at once. ``wait_ready`` or ``ready`` follow."""
         if self._process is not None:
             raise LlamaServerError("the server is already started")
-        self._log = tempfile.TemporaryFile()
+        self._log = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the process, closed by stop()
         self._process = subprocess.Popen(
             [sys.executable, "-m", "adaptive_gamma.cli.demo.llama_server", *self._arguments],
             stdin=subprocess.DEVNULL,
@@ -235,7 +236,7 @@ def _rates(text: str) -> list[float]:
     rates = [float(part) for part in text.split(",")]
     if any(not 0 <= rate <= 1 for rate in rates):
         raise argparse.ArgumentTypeError("a rate lies in 0..1")
-    if any(after > before for before, after in zip(rates, rates[1:], strict=False)):
+    if any(after > before for before, after in itertools.pairwise(rates)):
         raise argparse.ArgumentTypeError("cumulative rates never rise")
     return rates
 

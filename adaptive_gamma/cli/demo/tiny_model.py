@@ -68,8 +68,10 @@ class TinyShape:
             raise ValueError(f"draft_layers {self.draft_layers} must be in 1..{self.layers}")
 
 
-DEMO_SHAPE = TinyShape()
-"""The pair the demonstration uses."""
+DEMO_SHAPE = TinyShape(hidden=256, layers=16, feed_forward=512, weights="f32")
+"""A pair of 49 MB on which a step is dear enough for speculation to pay. On one core, with gamma 4 and cumulative
+acceptance 0.8, 0.6, 0.4, 0.2, it gives 1.1 to 1.2 times plain's tokens per second at concurrency 1 and 2, about the same
+at 4, 0.93 at 8 and 0.7 at 16. On the default shape it never pays: there a step costs little more than its tokens."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,8 +82,8 @@ class ModelPair:
     draft: Path
 
 
-def write_tiny_models(directory: Path, shape: TinyShape = DEMO_SHAPE) -> ModelPair:
-    """The pair of ``shape`` under ``directory``, written unless it is already there.
+def write_tiny_models(directory: Path, shape: TinyShape | None = None) -> ModelPair:
+    """The pair of ``shape`` (by default the smallest, for tests) under ``directory``, written unless already there.
 
     The files lie in a subdirectory named by a digest of all that decides their bytes (shape, layout version, versions
     of Python and of the libraries that write them). It appears whole or not at all, so two processes may call this at
@@ -90,6 +92,7 @@ def write_tiny_models(directory: Path, shape: TinyShape = DEMO_SHAPE) -> ModelPa
     Raises:
         ModuleNotFoundError: the ``demo`` extra is not installed.
     """
+    shape = shape or TinyShape()
     home = directory / f"tiny-{_digest(shape)}"
     pair = ModelPair(target=home / "target.gguf", draft=home / "draft.gguf")
     if pair.target.exists() and pair.draft.exists():
