@@ -34,7 +34,7 @@ class UpstreamLimits:
 
 
 class UpstreamResponse:
-    """An answer whose head has come. ``close`` must be called once, whatever happened; it keeps or drops the connection."""
+    """An answer whose head has come. ``close`` must be called, whatever happened; it keeps or drops the connection."""
 
     __slots__ = ("_connection", "_pool", "headers", "read", "status")
 
@@ -52,7 +52,7 @@ class UpstreamResponse:
         return self._connection is None or self._connection.complete
 
     def close(self) -> None:
-        """Give the connection back when the answer was read to its end, else abort it, which tells the engine to stop."""
+        """Give the connection back when the answer was read to its end, else abort it: that tells the engine to stop."""
         connection, self._connection = self._connection, None
         if connection is not None:
             self._pool.release(connection)
