@@ -118,8 +118,7 @@ class StrictHttpProtocol(HttpToolsProtocol):
             return
         if not self._in_head:
             self._unset_keepalive_if_required()
-        else:
-            self._head_fed += len(data)
+        all_head = self._in_head or self.cycle is None or not self.cycle.more_body
         try:
             self.parser.feed_data(data)
         except httptools.HttpParserUpgrade:
@@ -129,8 +128,10 @@ class StrictHttpProtocol(HttpToolsProtocol):
                 self.cycle.keep_alive = False
         except httptools.HttpParserError:
             self._refusal = self._refusal or (400, "the request is not valid HTTP/1.1", "invalid_http")
-        if self._refusal is None and self._in_head and self._head_fed + self._head_bytes > 2 * HEAD_LIMIT:
-            self._refusal = _HEAD_TOO_LARGE
+        if self._in_head and all_head and not self.pipeline and self._refusal is None:
+            self._head_fed += len(data)
+            if self._head_fed > HEAD_LIMIT:
+                self._refusal = _HEAD_TOO_LARGE
         if self._refusal is not None:
             self._refuse_request(*self._refusal)
             return
@@ -193,8 +194,12 @@ class StrictHttpProtocol(HttpToolsProtocol):
 
     def refuse(self, status: int, message: str, code: str) -> None:
         """Answer for the application and close."""
+        self._deaf = True
         self.transport.write(raw_answer(status, message, code))
-        self.transport.close()
+        # The client may still be sending; a close now would reset the connection under the answer.
+        if self.transport.can_write_eof():
+            self.transport.write_eof()
+        self._linger_timer = self.loop.call_later(_LINGER_S, self.timeout_keep_alive_handler)
 
     def _refuse_request(self, status: int, message: str, code: str) -> None:
         self._deaf = True
@@ -300,6 +305,7 @@ class StrictHttpProtocol(HttpToolsProtocol):
         if self._linger_timer is not None:
             self._linger_timer.cancel()
             self._linger_timer = None
+            self._await_head()
 
     def on_response_complete(self) -> None:
         self.server_state.total_requests += 1

@@ -52,7 +52,7 @@ class UpstreamResponse:
         return self._connection is None or self._connection.complete
 
     def close(self) -> None:
-        """Give the connection back when the answer was read to its end, else abort it: that tells the engine to stop."""
+        """Give the connection back when the answer was read to its end, else abort it, so that the engine stops."""
         connection, self._connection = self._connection, None
         if connection is not None:
             self._pool.release(connection)
