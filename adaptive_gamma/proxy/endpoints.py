@@ -80,7 +80,7 @@ class EndpointTable:
     """The built-in paths and those the configuration adds."""
 
     def __init__(self, allow_paths: Iterable[str] = ()) -> None:
-        self._table = {path: _ALLOWED for path in allow_paths} | _TABLE
+        self._table = dict.fromkeys(allow_paths, _ALLOWED) | _TABLE
 
     def find(self, path: str) -> Endpoint | None:
         """The endpoint of a path, or None."""
