@@ -64,12 +64,11 @@ class Exchange:
         "_wire",
         "outcome",
         "replica",
+        "request_class",
         "status",
     )
 
-    def __init__(
-        self, plane: DataPlane, wire: Wire, needs: RequestNeeds, send: Send, watch: DisconnectWatch
-    ) -> None:
+    def __init__(self, plane: DataPlane, wire: Wire, needs: RequestNeeds, send: Send, watch: DisconnectWatch) -> None:
         self._plane = plane
         self._wire = wire
         self._needs = needs
@@ -79,6 +78,8 @@ class Exchange:
         self._held: _Held | None = None
         self._record: DecisionRecord | None = None
         self.replica = NO_REPLICA
+        self.request_class = needs.request_class
+        """The class in the policy's words, once decided."""
         self.outcome = "client_closed"
         """What happened, should nothing more be heard: only a client that leaves ends an exchange unsaid."""
         self.status: int | None = None
@@ -104,12 +105,15 @@ class Exchange:
                 if reason is not None:
                     plane.metrics.retried(reason)
                 self._note(choice, path)
-                may_retry = retries > 0 or choice.reason == "fallback"
+                may_retry = retries > 0 or choice.decision.reason == "fallback"
                 reason = await self._try(choice, may_retry, learn)
                 if reason is None:
                     return
                 tried.add(choice.replica)
                 retries -= 1
+        except ErrorAnswer as error:
+            self.outcome, self.status = error.outcome, error.status
+            raise
         finally:
             self._drop_held()
             self._close_record()
@@ -138,6 +142,9 @@ class Exchange:
                 await self._finish(last)
                 return
             await self._give_up(None)
+        except ErrorAnswer as error:
+            self.outcome, self.status = error.outcome, error.status
+            raise
         finally:
             self._drop_held()
 
@@ -194,9 +201,7 @@ class Exchange:
         plane.fleet.note_success(name)
         return response
 
-    async def _pass(
-        self, response: UpstreamResponse, own: list[tuple[bytes, bytes]], tap: ResponseTap | None
-    ) -> bytes:
+    async def _pass(self, response: UpstreamResponse, own: list[tuple[bytes, bytes]], tap: ResponseTap | None) -> bytes:
         """Pass the head and all of the body but its last piece, which is returned: it is sent when the engine's
         connection has been given back and the request no longer counts as open."""
         send, read = self._send, response.read
@@ -274,6 +279,7 @@ class Exchange:
         self._close_record()
         plane, decision = self._plane, choice.decision
         self.replica, self.outcome, self.status = choice.replica, "client_closed", None
+        self.request_class = decision.request_class
         plane.metrics.decided(decision.request_class, decision.pool, decision.reason)
         self._record = DecisionRecord(
             time_s=time.time(),
@@ -295,7 +301,7 @@ class Exchange:
         own = [
             (b"x-request-id", self._wire.client.request_id),
             (b"x-adaptive-gamma-replica", name.encode("ascii")),
-            (b"x-adaptive-gamma-class", self._needs.request_class.encode("ascii", "replace")),
+            (b"x-adaptive-gamma-class", self.request_class.encode("ascii", "replace")),
             (b"x-adaptive-gamma-reason", reason.encode("ascii")),
         ]
         if choice is None:

@@ -143,9 +143,7 @@ class _FleetCollector(Collector):
         gamma = GaugeMetricFamily(
             "adaptive_gamma_gamma", "Draft tokens per step now, 0 where none.", labels=["replica"]
         )
-        age = GaugeMetricFamily(
-            "adaptive_gamma_scrape_age_seconds", "Age of the last good scrape.", labels=["replica"]
-        )
+        age = GaugeMetricFamily("adaptive_gamma_scrape_age_seconds", "Age of the last good scrape.", labels=["replica"])
         healthy = GaugeMetricFamily("adaptive_gamma_replica_healthy", "1 when healthy, else 0.", labels=["replica"])
         failures = CounterMetricFamily(
             "adaptive_gamma_scrape_failures", "Scrapes that gave no reading, by reason.", labels=["replica", "reason"]

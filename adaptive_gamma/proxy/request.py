@@ -5,6 +5,7 @@ The parsed form is looked at and dropped; the client's own bytes go to the engin
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Iterator, MutableMapping
 from typing import Any
 
@@ -27,35 +28,37 @@ class ClientGone(Exception):
     """The client disconnected; raised inside the data path only."""
 
 
-async def read_body(receive: Receive, limit: int, announced: int | None) -> bytes:
+async def read_body(receive: Receive, limit: int, announced: int | None, *, stall_s: float) -> bytes:
     """The whole body.
 
     Raises:
-        ErrorAnswer: 413, before a byte is read when the announced length says so.
+        ErrorAnswer: 413, before a byte is read when the announced length says so; 408 after ``stall_s`` seconds
+            without a byte.
         ClientGone: the client left in the middle of it.
     """
     if announced is not None and announced > limit:
         raise _too_large(limit)
-    message = await receive()
-    if message["type"] != "http.request":
-        raise ClientGone
-    body: bytes = message.get("body", b"")
-    if not message.get("more_body"):
-        if len(body) > limit:
-            raise _too_large(limit)
-        return body
-    parts = [body]
-    size = len(body)
-    while True:
-        if size > limit:
-            raise _too_large(limit)
-        message = await receive()
-        if message["type"] != "http.request":
-            raise ClientGone
-        parts.append(message.get("body", b""))
-        size += len(parts[-1])
-        if not message.get("more_body") and size <= limit:
-            return b"".join(parts)
+    loop = asyncio.get_running_loop()
+    parts: list[bytes] = []
+    size = 0
+    try:
+        async with asyncio.timeout(stall_s) as stall:
+            while True:
+                message = await receive()
+                if message["type"] != "http.request":
+                    raise ClientGone
+                part: bytes = message.get("body", b"")
+                size += len(part)
+                if size > limit:
+                    raise _too_large(limit)
+                if not message.get("more_body"):
+                    return b"".join([*parts, part]) if parts else part
+                parts.append(part)
+                stall.reschedule(loop.time() + stall_s)
+    except TimeoutError as error:
+        raise ErrorAnswer(
+            408, f"the request body stopped for {stall_s:g} s", "body_timeout", outcome="client_error"
+        ) from error
 
 
 def _too_large(limit: int) -> ErrorAnswer:
