@@ -51,8 +51,8 @@ class DataApp:
         except ClientGone:
             labels.outcome = "client_closed"
         finally:
-            labels.take()
-            plane.metrics.request_ended(labels.replica, labels.request_class, labels.outcome)
+            outcome = labels.take()
+            plane.metrics.request_ended(labels.replica, labels.request_class, outcome)
 
     async def _serve(
         self,
@@ -134,13 +134,14 @@ class _Labels:
         self.outcome: str | None = None
         self.exchange: Exchange | None = None
 
-    def take(self) -> None:
+    def take(self) -> str:
+        """The outcome; replica and class are filled in."""
         exchange = self.exchange
         if exchange is not None:
             if exchange.replica != NO_REPLICA:
                 self.replica, self.request_class = exchange.replica, exchange.request_class
             self.outcome = self.outcome or exchange.outcome
-        self.outcome = self.outcome or "client_closed"
+        return self.outcome or "client_closed"
 
 
 async def _answer_error(answer: ErrorAnswer, request_id: bytes, method: str, send: Send) -> None:
