@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable, Collection
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
 
 from adaptive_gamma.routing import (
     Decision,
@@ -21,7 +21,27 @@ from adaptive_gamma.routing import (
 if TYPE_CHECKING:
     from adaptive_gamma.fleet import Fleet
 
-__all__ = ["Choice", "Chooser"]
+__all__ = ["Choice", "Chooser", "ServedPolicy"]
+
+
+class ServedPolicy(PolicyPrices, Protocol):
+    """A policy as this proxy uses it: prices for the decision, and what the admin pages show of it."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def default_class(self) -> str: ...
+
+    @property
+    def max_gamma(self) -> int: ...
+
+    @property
+    def max_batch(self) -> int: ...
+
+    def best_gamma(self, request_class: str, batch: int, context_tokens: float | None = None) -> int: ...
+
+    def plain_wins_from(self, request_class: str, context_tokens: float | None = None) -> int | None: ...
 
 
 class Choice(NamedTuple):
@@ -49,7 +69,7 @@ class Chooser:
     def __init__(
         self,
         fleet: Fleet,
-        policy: PolicyPrices,
+        policy: ServedPolicy,
         *,
         mode: Literal["act", "observe"],
         limits: DecisionLimits,

@@ -7,12 +7,12 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from adaptive_gamma.config.settings import Settings
-from adaptive_gamma.proxy.choice import Chooser
+from adaptive_gamma.proxy.choice import Chooser, ServedPolicy
 from adaptive_gamma.proxy.decision_log import DecisionLog
 from adaptive_gamma.proxy.endpoints import EndpointTable
 from adaptive_gamma.proxy.metrics import ProxyMetrics
 from adaptive_gamma.proxy.upstream import Upstream, UpstreamLimits
-from adaptive_gamma.routing import ClassRule, DecisionLimits, PolicyPrices, RequestClassifier
+from adaptive_gamma.routing import ClassRule, DecisionLimits, RequestClassifier
 
 if TYPE_CHECKING:
     from adaptive_gamma.fleet import Fleet
@@ -30,7 +30,7 @@ class DataPlane:
         self,
         settings: Settings,
         fleet: Fleet,
-        policy: PolicyPrices,
+        policy: ServedPolicy,
         *,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -66,11 +66,11 @@ class DataPlane:
         }
 
     @property
-    def policy(self) -> PolicyPrices:
+    def policy(self) -> ServedPolicy:
         """The policy in force."""
         return self.chooser.policy
 
-    def replace_policy(self, policy: PolicyPrices) -> None:
+    def replace_policy(self, policy: ServedPolicy) -> None:
         """Decide by another policy from the next request on."""
         self.chooser.policy = policy
         self.classifier = self._classifier(policy)
@@ -85,7 +85,7 @@ class DataPlane:
         for upstream in self.upstreams.values():
             upstream.close()
 
-    def _classifier(self, policy: PolicyPrices) -> RequestClassifier:
+    def _classifier(self, policy: ServedPolicy) -> RequestClassifier:
         classify = self.settings.classify
         rules = [ClassRule(rule.request_class, path=rule.path, model=rule.model) for rule in classify.rules]
         return RequestClassifier(rules, default=classify.default, known=policy.classes)
