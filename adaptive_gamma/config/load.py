@@ -11,7 +11,7 @@ from typing import Annotated, Any, Union, get_args, get_origin
 import yaml
 from pydantic import BaseModel, SecretStr, ValidationError
 from pydantic_core import ErrorDetails, from_json
-from pydantic_settings import PydanticBaseSettingsSource
+from pydantic_settings import BaseSettings, PydanticBaseSettingsSource
 
 from adaptive_gamma.config.settings import Settings
 from adaptive_gamma.errors import ConfigurationError, nearest
@@ -28,7 +28,12 @@ class _FromMapping(Settings):
 
     @classmethod
     def settings_customise_sources(
-        cls, settings_cls: type[Any], init_settings: PydanticBaseSettingsSource, **_: PydanticBaseSettingsSource
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
         return (init_settings,)
 
@@ -218,7 +223,7 @@ def _real_location(location: tuple[str | int, ...], merged: Any) -> tuple[str | 
         if not known:
             break
         real.append(part)
-        merged = merged.get(part) if isinstance(merged, Mapping) else merged[part]  # type: ignore[index]  # an int, of a list
+        merged = merged.get(part) if isinstance(merged, Mapping) else merged[part]
     return tuple(real)
 
 

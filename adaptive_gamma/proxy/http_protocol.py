@@ -100,6 +100,14 @@ class StrictHttpProtocol(HttpToolsProtocol):
         self._stall_timer: asyncio.TimerHandle | None = None
         self._linger_timer: asyncio.TimerHandle | None = None
 
+    @property
+    def busy(self) -> bool:
+        """Whether a request is under way, or the last answer is still being written out."""
+        running = self._running
+        if running is None:
+            return False
+        return not running.response_complete or bool(self.pipeline) or self.transport.is_closing()
+
     # -- the connection -----------------------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:

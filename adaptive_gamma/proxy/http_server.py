@@ -76,8 +76,9 @@ class Listener:
 
     @property
     def open_requests(self) -> int:
-        """Requests whose answer is not complete."""
-        return len(self._server.server_state.tasks)
+        """Requests whose answer has not been written out to the last byte."""
+        connections = self._server.server_state.connections
+        return sum(isinstance(connection, StrictHttpProtocol) and connection.busy for connection in connections)
 
     def begin_drain(self) -> None:
         """Close idle connections and close the others after their answers; new ones are still taken."""
