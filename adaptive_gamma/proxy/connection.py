@@ -277,6 +277,8 @@ class EngineConnection(asyncio.Protocol):
     def on_headers_complete(self) -> None:
         if self.head_done:
             raise ProtocolError("a second answer came unasked")
+        if sum(len(name) + len(value) for name, value in self.headers) > _HEAD_LIMIT:
+            raise ProtocolError("the head is over 64 KiB")
         status = self._parser.get_status_code()
         if 100 <= status < 200 and status != 101:
             self.headers = []
