@@ -1,1 +1,29 @@
 """What ``serve`` is told: the tree of settings and the loader that refuses what it does not know."""
+
+from adaptive_gamma.config.load import load_settings
+from adaptive_gamma.config.settings import (
+    ClassifySettings,
+    ClassRule,
+    DecisionSettings,
+    DrainSettings,
+    HealthSettings,
+    LimitSettings,
+    ReplicaSettings,
+    RetrySettings,
+    ScrapeSettings,
+    Settings,
+)
+
+__all__ = [
+    "ClassRule",
+    "ClassifySettings",
+    "DecisionSettings",
+    "DrainSettings",
+    "HealthSettings",
+    "LimitSettings",
+    "ReplicaSettings",
+    "RetrySettings",
+    "ScrapeSettings",
+    "Settings",
+    "load_settings",
+]

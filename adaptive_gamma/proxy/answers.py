@@ -1,0 +1,66 @@
+"""Answers this proxy gives itself: OpenAI error objects with one Date and one Server."""
+
+from __future__ import annotations
+
+import json
+import time
+from email.utils import formatdate
+from http import HTTPStatus
+
+__all__ = ["ErrorAnswer", "error_body", "own_headers", "raw_answer"]
+
+SERVER = b"adaptive-gamma"
+
+_date: tuple[int, bytes] = (0, b"")
+
+
+def http_date() -> bytes:
+    """Now, as a Date header; formatted once a second."""
+    global _date
+    now = int(time.time())
+    if _date[0] != now:
+        _date = (now, formatdate(now, usegmt=True).encode("ascii"))
+    return _date[1]
+
+
+def own_headers(content_type: bytes, length: int) -> list[tuple[bytes, bytes]]:
+    """The headers of an answer of our own."""
+    return [
+        (b"content-type", content_type),
+        (b"content-length", b"%d" % length),
+        (b"date", http_date()),
+        (b"server", SERVER),
+    ]
+
+
+_TYPES = {401: "authentication_error", 404: "not_found_error", 429: "rate_limit_error"}
+
+
+def error_body(status: int, message: str, code: str) -> bytes:
+    """An OpenAI error object."""
+    kind = _TYPES.get(status) or ("server_error" if status >= 500 else "invalid_request_error")
+    return json.dumps({"error": {"message": message, "type": kind, "code": code}}).encode("utf-8")
+
+
+class ErrorAnswer(Exception):
+    """An answer that ends a request before an engine's answer has begun; raised inside the data path only."""
+
+    def __init__(
+        self, status: int, message: str, code: str, *, outcome: str, headers: tuple[tuple[bytes, bytes], ...] = ()
+    ) -> None:
+        self.status = status
+        self.message = message
+        self.code = code
+        self.outcome = outcome
+        """The ``outcome`` label of ``adaptive_gamma_requests_total``."""
+        self.headers = headers
+        super().__init__(message)
+
+
+def raw_answer(status: int, message: str, code: str) -> bytes:
+    """A whole response with ``Connection: close``, for requests no application ever sees."""
+    body = error_body(status, message, code)
+    lines = [b"HTTP/1.1 %d %s\r\n" % (status, HTTPStatus(status).phrase.encode("ascii"))]
+    lines += [b"%b: %b\r\n" % header for header in own_headers(b"application/json", len(body))]
+    lines += [b"connection: close\r\n\r\n", body]
+    return b"".join(lines)

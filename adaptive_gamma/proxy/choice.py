@@ -1,0 +1,96 @@
+"""Choosing a replica with what is known now: the decision, acted on or only recorded."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Collection
+from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
+
+from adaptive_gamma.routing import (
+    Decision,
+    DecisionLimits,
+    GammaSchedule,
+    PolicyPrices,
+    Pool,
+    RequestNeeds,
+    decide,
+    least_loaded,
+)
+
+if TYPE_CHECKING:
+    from adaptive_gamma.fleet import Fleet
+
+__all__ = ["Choice", "Chooser", "ServedPolicy"]
+
+
+class ServedPolicy(PolicyPrices, Protocol):
+    """A policy as this proxy uses it: prices for the decision, and what the admin pages show of it."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def default_class(self) -> str: ...
+
+    @property
+    def max_gamma(self) -> int: ...
+
+    @property
+    def max_batch(self) -> int: ...
+
+    def best_gamma(self, request_class: str, batch: int, context_tokens: float | None = None) -> int: ...
+
+    def plain_wins_from(self, request_class: str, context_tokens: float | None = None) -> int | None: ...
+
+
+class Choice(NamedTuple):
+    """Where one try goes."""
+
+    replica: str
+    pool: Pool
+    gamma: int | None
+    reason: str
+    decision: Decision
+    """What was decided; while only observing it may name another replica."""
+
+
+class Chooser:
+    """Applies ``decide`` to the live fleet.
+
+    Args:
+        fleet: gives the states.
+        policy: prices; may be replaced while serving.
+        mode: ``act`` sends where the decision says; ``observe`` records it and sends to the least loaded replica.
+        clock: monotonic seconds, the fleet's clock.
+        draw: a number in [0, 1) for ties.
+    """
+
+    def __init__(
+        self,
+        fleet: Fleet,
+        policy: ServedPolicy,
+        *,
+        mode: Literal["act", "observe"],
+        limits: DecisionLimits,
+        clock: Callable[[], float] = time.monotonic,
+        draw: Callable[[], float] = random.random,
+    ) -> None:
+        self.policy = policy
+        self.mode = mode
+        self._fleet = fleet
+        self._limits = limits
+        self._clock = clock
+        self._draw = draw
+
+    def choose(self, needs: RequestNeeds, tried: Collection[str]) -> Choice:
+        """The next replica to try. Raises NoReplica when none is left."""
+        now, states = self._clock(), self._fleet.states
+        decision = decide(
+            needs, states, self.policy, now=now, tie_break=self._draw(), limits=self._limits, exclude=tried
+        )
+        if self.mode == "act":
+            return Choice(decision.replica, decision.pool, decision.gamma, decision.reason, decision)
+        state = least_loaded(needs, states, now=now, tie_break=self._draw(), exclude=tried)
+        gamma = state.gamma.at(state.in_flight + 1) if isinstance(state.gamma, GammaSchedule) else state.gamma
+        return Choice(state.name, state.pool, gamma, "observe", decision)

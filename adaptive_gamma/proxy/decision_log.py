@@ -1,0 +1,59 @@
+"""The last decisions, newest first, for the admin page ``/decisions``."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from itertools import islice
+from typing import Any
+
+from adaptive_gamma.routing import Decision
+
+__all__ = ["DecisionLog", "DecisionRecord"]
+
+
+@dataclass(slots=True)
+class DecisionRecord:
+    """One routed request. ``outcome`` and ``status`` stay None while it is under way."""
+
+    time_s: float
+    """Unix seconds."""
+    request_id: str
+    path: str
+    model: str | None
+    mode: str
+    decision: Decision
+    sent_to: str
+    """The replica it went to; another one than decided while only observing."""
+    outcome: str | None = None
+    status: int | None = None
+
+    def as_dict(self) -> dict[str, Any]:
+        """The JSON form: the decision's own, and what became of the request."""
+        return {
+            "time": datetime.fromtimestamp(self.time_s, UTC).isoformat(timespec="milliseconds"),
+            "request_id": self.request_id,
+            "path": self.path,
+            "model": self.model,
+            "mode": self.mode,
+            "sent_to": self.sent_to,
+            "outcome": self.outcome,
+            "status": self.status,
+            "decision": self.decision.as_dict(),
+        }
+
+
+class DecisionLog:
+    """Keeps the last ``keep`` records; a retried request has one for each try."""
+
+    def __init__(self, keep: int) -> None:
+        self._records: deque[DecisionRecord] = deque(maxlen=keep)
+        self.add = self._records.append
+
+    def __len__(self) -> int:
+        return len(self._records)
+
+    def newest(self, limit: int) -> list[dict[str, Any]]:
+        """At most ``limit`` records as JSON objects, newest first."""
+        return [record.as_dict() for record in islice(reversed(self._records), limit)]

@@ -1,0 +1,129 @@
+"""Which header fields pass, in both directions. Names are lower-case bytes, repeated fields stay in order."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from secrets import token_hex
+from typing import NamedTuple
+
+__all__ = ["OWN_PREFIX", "ClientHeaders", "engine_headers", "read_client_headers", "response_headers"]
+
+OWN_PREFIX = b"x-adaptive-gamma-"
+
+_HOP_BY_HOP = frozenset(
+    {
+        b"connection",
+        b"keep-alive",
+        b"proxy-authenticate",
+        b"proxy-authorization",
+        b"proxy-connection",
+        b"te",
+        b"trailer",
+        b"transfer-encoding",
+        b"upgrade",
+    }
+)
+# Set anew for the engine, or read here.
+_REWRITTEN = _HOP_BY_HOP | {b"host", b"content-length", b"expect", b"http2-settings", b"x-request-id"}
+_FORWARDED_FOR = b"x-forwarded-for"
+_REQUEST_ID = re.compile(rb"[A-Za-z0-9._-]{1,128}")
+
+Pairs = list[tuple[bytes, bytes]]
+
+
+class ClientHeaders(NamedTuple):
+    """What a client's header section said."""
+
+    passed: Pairs
+    """Fields for the engine, without Host, framing, Authorization and X-Request-Id."""
+    authorization: Pairs
+    request_id: bytes
+    """The client's own when it is harmless, else a new one."""
+    request_class: str | None
+    """Value of the class header, where one is trusted and present."""
+    session: str | None
+    """``x-session-id``."""
+    content_length: int | None
+    content_encoding: bytes | None
+
+
+def _named_by_connection(headers: Iterable[tuple[bytes, bytes]]) -> frozenset[bytes]:
+    return frozenset(
+        token.strip().lower() for name, value in headers if name == b"connection" for token in value.split(b",")
+    )
+
+
+def read_client_headers(headers: Pairs, class_header: bytes | None, client: str | None) -> ClientHeaders:
+    """Sort a request's fields.
+
+    Args:
+        headers: as received, names in lower case.
+        class_header: the field a client may name its class in, lower case; None trusts none.
+        client: the peer's address, appended to X-Forwarded-For.
+    """
+    passed: Pairs = []
+    authorization: Pairs = []
+    forwarded: list[bytes] = []
+    request_id = request_class = session = length = encoding = None
+    named: frozenset[bytes] | None = None
+    for pair in headers:
+        name, value = pair
+        if name == class_header:
+            request_class = value.decode("latin-1")
+        elif name == b"connection":
+            if named is None and value.lower() not in (b"keep-alive", b"close"):
+                named = _named_by_connection(headers)
+        elif name in _REWRITTEN:
+            if name == b"x-request-id" and request_id is None and _REQUEST_ID.fullmatch(value):
+                request_id = value
+            elif name == b"content-length":
+                length = int(value)
+        elif name == b"authorization":
+            authorization.append(pair)
+        elif name == _FORWARDED_FOR:
+            forwarded.append(value)
+        elif not name.startswith(OWN_PREFIX):
+            if name == b"x-session-id":
+                session = value.decode("latin-1")
+            elif name == b"content-encoding":
+                encoding = value.strip().lower()
+            passed.append(pair)
+    if named:
+        passed = [pair for pair in passed if pair[0] not in named]
+        authorization = [pair for pair in authorization if pair[0] not in named]
+    if client is not None:
+        forwarded.append(client.encode("ascii", "replace"))
+    if forwarded:
+        passed.append((_FORWARDED_FOR, b", ".join(forwarded)))
+    return ClientHeaders(
+        passed, authorization, request_id or token_hex(16).encode("ascii"), request_class, session, length, encoding
+    )
+
+
+def engine_headers(client: ClientHeaders, host: bytes, engine_key: bytes | None, body_length: int | None) -> Pairs:
+    """The fields sent to an engine; ``body_length`` None sends no Content-Length."""
+    headers = [(b"host", host), *client.passed]
+    if engine_key is None:
+        headers += client.authorization
+    else:
+        headers.append((b"authorization", b"Bearer " + engine_key))
+    headers.append((b"x-request-id", client.request_id))
+    if body_length is not None:
+        headers.append((b"content-length", b"%d" % body_length))
+    return headers
+
+
+def response_headers(engine: Pairs, own: Pairs) -> Pairs:
+    """The fields sent to a client: the engine's, end to end ones only, then ``own``."""
+    passed = []
+    named: frozenset[bytes] = frozenset()
+    for pair in engine:
+        name = pair[0]
+        if name == b"connection":
+            named = _named_by_connection(engine)
+        elif name not in _HOP_BY_HOP and name != b"x-request-id" and not name.startswith(OWN_PREFIX):
+            passed.append(pair)
+    if named:
+        passed = [pair for pair in passed if pair[0] not in named]
+    return passed + own

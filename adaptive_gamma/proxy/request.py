@@ -1,0 +1,161 @@
+"""Reading a request: its body with a limit, parsed once, and what routing needs of it.
+
+The parsed form is looked at and dropped; the client's own bytes go to the engine.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator, MutableMapping
+from typing import Any
+
+from pydantic_core import from_json
+
+from adaptive_gamma.proxy.answers import ErrorAnswer
+
+__all__ = ["ClientGone", "JsonRequest", "Receive", "parse_json", "read_body"]
+
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+
+WINDOW = 4096
+"""Characters kept of each end of a prompt."""
+
+_ITEMS_AT_EACH_END = 64
+_DELICATE = ("min_p", "logit_bias")
+
+
+class ClientGone(Exception):
+    """The client disconnected; raised inside the data path only."""
+
+
+async def read_body(receive: Receive, limit: int, announced: int | None, *, stall_s: float) -> bytes:
+    """The whole body.
+
+    Raises:
+        ErrorAnswer: 413, before a byte is read when the announced length says so; 408 after ``stall_s`` seconds
+            without a byte.
+        ClientGone: the client left in the middle of it.
+    """
+    if announced is not None and announced > limit:
+        raise _too_large(limit)
+    loop = asyncio.get_running_loop()
+    parts: list[bytes] = []
+    size = 0
+    try:
+        async with asyncio.timeout(stall_s) as stall:
+            while True:
+                message = await receive()
+                if message["type"] != "http.request":
+                    raise ClientGone
+                part: bytes = message.get("body", b"")
+                size += len(part)
+                if size > limit:
+                    raise _too_large(limit)
+                if not message.get("more_body"):
+                    return b"".join([*parts, part]) if parts else part
+                parts.append(part)
+                stall.reschedule(loop.time() + stall_s)
+    except TimeoutError as error:
+        raise ErrorAnswer(
+            408, f"the request body stopped for {stall_s:g} s", "body_timeout", outcome="client_error"
+        ) from error
+
+
+def _too_large(limit: int) -> ErrorAnswer:
+    return ErrorAnswer(
+        413, f"the request body is over the limit of {limit} bytes", "body_too_large", outcome="client_error"
+    )
+
+
+class JsonRequest:
+    """What routing needs of a JSON body."""
+
+    __slots__ = ("_fields", "model", "prompt_tokens", "user")
+
+    def __init__(self, fields: dict[str, Any], size: int) -> None:
+        self._fields = fields
+        model = fields.get("model")
+        self.model: str | None = model if isinstance(model, str) and model else None
+        user = fields.get("user")
+        self.user: str | None = user if isinstance(user, str) else None
+        self.prompt_tokens = size // 4
+        """An estimate: four bytes of the body to a token."""
+
+    @property
+    def parameters(self) -> frozenset[str]:
+        """Those parameters in effect that a speculating engine may refuse."""
+        fields = self._fields
+        if not any(name in fields for name in _DELICATE):
+            return frozenset()
+        found = set()
+        min_p = fields.get("min_p")
+        if isinstance(min_p, int | float) and min_p > 0:
+            found.add("min_p")
+        if fields.get("logit_bias"):
+            found.add("logit_bias")
+        return frozenset(found)
+
+    def prompt_text(self) -> str:
+        """The first and last 4096 characters of the prompt, or all of one that is shorter.
+
+        Concatenates message contents and text parts, ``prompt``, ``input``, ``system`` and ``instructions``. Token
+        ids, images and audio give no text. Time is bounded: of long lists only both ends are looked at.
+        """
+        fields = self._fields
+        sources = [fields.get(name) for name in ("system", "instructions", "messages", "prompt", "input")]
+        first = _gather(_texts(sources, backwards=False))
+        if sum(map(len, first)) < WINDOW:
+            return "\n".join(first)
+        head = "\n".join(first)[:WINDOW]
+        last = _gather(_texts(sources, backwards=True))
+        tail = "\n".join(reversed(last))[-WINDOW:]
+        if len(first) == len(last) == 1 and first[0] == last[0]:
+            text = first[0]
+            return text if len(text) <= 2 * WINDOW else text[:WINDOW] + "\n" + text[-WINDOW:]
+        return head + "\n" + tail
+
+
+def _gather(texts: Iterator[str]) -> list[str]:
+    gathered: list[str] = []
+    size = 0
+    for text in texts:
+        gathered.append(text)
+        size += len(text)
+        if size >= WINDOW:
+            break
+    return gathered
+
+
+def _texts(value: Any, *, backwards: bool, depth: int = 0) -> Iterator[str]:
+    """The texts in a prompt, from one end."""
+    if isinstance(value, str):
+        if value:
+            yield value
+    elif isinstance(value, dict):
+        if isinstance(text := value.get("text"), str):
+            yield text
+        elif (content := value.get("content")) is not None:
+            yield from _texts(content, backwards=backwards, depth=depth + 1)
+    elif isinstance(value, list) and depth < 4:
+        ends = value[-_ITEMS_AT_EACH_END:][::-1] if backwards else value[:_ITEMS_AT_EACH_END]
+        if ends and isinstance(ends[0], int):
+            return
+        for item in ends:
+            yield from _texts(item, backwards=backwards, depth=depth + 1)
+
+
+def parse_json(body: bytes, content_encoding: bytes | None) -> JsonRequest:
+    """Look into a JSON body. Raises ErrorAnswer (400, 415) for what is not a JSON object."""
+    if content_encoding not in (None, b"", b"identity"):
+        raise ErrorAnswer(
+            415, "a compressed request body is not accepted", "unsupported_encoding", outcome="client_error"
+        )
+    try:
+        fields = from_json(body)
+    except ValueError as error:
+        raise ErrorAnswer(
+            400, f"the request body is not valid JSON: {error}", "invalid_json", outcome="client_error"
+        ) from error
+    if not isinstance(fields, dict):
+        raise ErrorAnswer(400, "the request body is not a JSON object", "invalid_json", outcome="client_error")
+    return JsonRequest(fields, len(body))
