@@ -14,18 +14,17 @@ import openai
 import pytest
 
 from adaptive_gamma.cli.demo.llama_server import LlamaServer
+from tests.support.running import Serve, demo_models, eventually, running_serve
 
-from tests.support.running import Serve, eventually, running_serve, tiny_models
-
-RATES = (0.8, 0.6, 0.4, 0.2)
-CONDITIONAL = (0.8, 0.75, 2 / 3, 0.5)
+RATES = (0.9, 0.8, 0.7, 0.6)
+CONDITIONAL = (0.9, 0.8 / 0.9, 0.7 / 0.8, 0.6 / 0.7)
 CODE = "Write a Python function that parses this JSON and returns the list of ids:\n```python\ndef ids(text):\n```"
 PROSE = "Write a warm letter to my parents about our holiday by the sea and the little museum we liked."
 
 
 @pytest.fixture(scope="module")
 def engines(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[LlamaServer, LlamaServer]]:
-    models = tiny_models(tmp_path_factory.mktemp("models"))
+    models = demo_models(tmp_path_factory.mktemp("models"))
     speculative = LlamaServer(models.target, draft=models.draft, gamma=4, synthetic_rates=RATES, slots=8)
     with speculative, LlamaServer(models.target, slots=8) as plain:
         yield speculative, plain

@@ -18,10 +18,10 @@ import httpx
 import pytest
 import yaml
 
-from adaptive_gamma.cli.demo.llama_server import LlamaServer, available
-from adaptive_gamma.cli.demo.tiny_model import ModelPair, write_tiny_models
+from adaptive_gamma.cli.demo.llama_server import available
+from adaptive_gamma.cli.demo.tiny_model import DEMO_SHAPE, ModelPair, write_tiny_models
 
-__all__ = ["Serve", "eventually", "needs_llama", "running_serve", "tiny_models"]
+__all__ = ["Serve", "demo_models", "eventually", "needs_llama", "running_serve"]
 
 T = TypeVar("T")
 
@@ -36,9 +36,10 @@ def needs_llama() -> None:
     pytest.skip(reason)
 
 
-def tiny_models(directory: Path) -> ModelPair:
+def demo_models(directory: Path) -> ModelPair:
+    """The pair the demo's policy was written for."""
     needs_llama()
-    return write_tiny_models(directory)
+    return write_tiny_models(directory, DEMO_SHAPE)
 
 
 async def eventually(
@@ -117,9 +118,3 @@ async def running_serve(folder: Path, **settings: Any) -> AsyncIterator[Serve]:
 
             await eventually(ready)
             yield Serve(process, url, admin, log)
-
-
-def started(server: LlamaServer) -> LlamaServer:
-    server.start()
-    server.wait_ready()
-    return server

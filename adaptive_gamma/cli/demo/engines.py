@@ -19,9 +19,10 @@ from adaptive_gamma.errors import AdaptiveGammaError
 
 __all__ = ["SYNTHETIC_RATES", "DemoEngines", "cache_directory", "free_port", "running_engines"]
 
-SYNTHETIC_RATES = (0.8, 0.6, 0.4, 0.2)
+SYNTHETIC_RATES = (0.9, 0.8, 0.7, 0.6)
 """Cumulative acceptance by position that the speculative engine is started with; gamma is their number."""
 _SLOTS = 8
+_POLICY = "demo-llamacpp-cpu"
 
 
 @dataclass(frozen=True)
@@ -65,9 +66,9 @@ def running_engines(*, simulated: bool) -> Iterator[DemoEngines]:
 
 @contextlib.contextmanager
 def _llama_engines() -> Iterator[DemoEngines]:
-    from adaptive_gamma.cli.demo.tiny_model import write_tiny_models
+    from adaptive_gamma.cli.demo.tiny_model import DEMO_SHAPE, write_tiny_models
 
-    models = write_tiny_models(cache_directory() / "models")
+    models = write_tiny_models(cache_directory() / "models", DEMO_SHAPE)
     speculative = LlamaServer(
         models.target,
         draft=models.draft,
@@ -86,17 +87,29 @@ def _llama_engines() -> Iterator[DemoEngines]:
             ),
             speculative_url=speculative.url,
             plain_url=plain.url,
-            policy="demo-llamacpp-cpu",
+            policy=_POLICY,
         )
 
 
 @contextlib.contextmanager
 def _simulated_engines(why: str) -> Iterator[DemoEngines]:
-    policy = "demo-llamacpp-cpu"
+    policy = _POLICY
     with contextlib.ExitStack() as stack:
         urls = [
             stack.enter_context(_simulated(["--policy", policy, "--max-num-seqs", str(_SLOTS), *extra]))
-            for extra in (["--gamma", str(len(SYNTHETIC_RATES))], ["--plain"])
+            for extra in (
+                [
+                    "--gamma",
+                    str(len(SYNTHETIC_RATES)),
+                    "--acceptance",
+                    "structured=0.9,0.89,0.87,0.86",
+                    "--acceptance",
+                    "chat=0.8,0.68,0.61,0.6",
+                    "--acceptance",
+                    "unsure=0.85,0.79,0.75,0.8",
+                ],
+                ["--plain"],
+            )
         ]
         yield DemoEngines(
             kind="vllm",
