@@ -12,6 +12,9 @@ from contextlib import contextmanager
 
 import pytest
 
+from adaptive_gamma.engines.vllm import VllmDialect
+from adaptive_gamma.policy import load_policy
+
 COMMAND = [sys.executable, "-m", "adaptive_gamma", "simulate-engine"]
 
 
@@ -66,3 +69,20 @@ def test_wrong_options_end_with_2_and_say_why(options: list[str], words: str) ->
     done = subprocess.run([*COMMAND, *options], capture_output=True, text=True, timeout=30, check=False)
     assert done.returncode == 2
     assert words in done.stderr
+
+
+def test_step_times_come_from_a_policy() -> None:
+    policy = load_policy("h100-llama3-8b-eagle3")
+    with simulated("--policy", "h100-llama3-8b-eagle3", "--gamma", "3", "--time-scale", "0.2") as (_, url):
+        body = json.dumps({"prompt": "Dear aunt,", "max_tokens": 30, "ignore_eos": True}).encode()
+        with urllib.request.urlopen(f"{url}/v1/completions", body, timeout=30) as answer:
+            assert json.load(answer)["usage"]["completion_tokens"] == 30
+        reading = VllmDialect().read({"/metrics": get(f"{url}/metrics")})
+    assert reading.speculative is True
+    assert reading.gamma == 3
+    assert reading.generation_tokens == 30
+    assert reading.running == 0
+    assert reading.kv_usage == 0.0
+    assert reading.inter_token_latency is not None
+    step_s = reading.inter_token_latency.seconds / reading.inter_token_latency.count
+    assert step_s == pytest.approx(policy.step_seconds(1, 3, 20.0), rel=0.02)

@@ -69,9 +69,10 @@ class TinyShape:
 
 
 DEMO_SHAPE = TinyShape(hidden=256, layers=16, feed_forward=512, weights="f32")
-"""A pair of 49 MB on which a step is dear enough for speculation to pay. On one core, with gamma 4 and cumulative
-acceptance 0.8, 0.6, 0.4, 0.2, it gives 1.1 to 1.2 times plain's tokens per second at concurrency 1 and 2, about the same
-at 4, 0.93 at 8 and 0.7 at 16. On the default shape it never pays: there a step costs little more than its tokens."""
+"""A pair of 49 MB on which a step is dear enough for speculation to pay. On one core of an AMD EPYC (two cores, other
+work beside it), gamma 4 and cumulative acceptance 0.8, 0.6, 0.4, 0.2 gave 1.1 times plain's tokens per second at
+concurrency 1, 1.2 at 2, 1.0 to 1.1 at 4, 0.9 at 8 and 0.7 at 16. On the default shape speculation never paid (0.5 to
+0.6): there a step costs little more than its tokens."""
 
 
 @dataclass(frozen=True, slots=True)
