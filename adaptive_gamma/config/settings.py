@@ -152,6 +152,6 @@ class Settings(BaseSettings):
         for name in names:
             if names.count(name) > 1:
                 raise ValueError(f"two replicas are named {name!r}")
-        if self.listen == self.admin:
+        if self.listen == self.admin and not self.listen.endswith(":0"):
             raise ValueError("listen and admin must differ")
         return self

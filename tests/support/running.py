@@ -106,10 +106,10 @@ async def running_serve(folder: Path, **settings: Any) -> AsyncIterator[Serve]:
 
         async def addresses() -> list[str] | None:
             assert process.poll() is None, log.read_text()
-            found = re.findall(r"listening on (http://127\.0\.0\.1:\d+)", log.read_text())
-            return found if len(found) >= 2 else None
+            found = re.search(r"listening on (http://\S+), admin on (http://\S+),", log.read_text())
+            return list(found.groups()) if found else None
 
-        url, admin_url = (await eventually(addresses))[:2]
+        url, admin_url = await eventually(addresses)
         async with httpx.AsyncClient(base_url=admin_url, timeout=5.0, trust_env=False) as admin:
 
             async def ready() -> bool:

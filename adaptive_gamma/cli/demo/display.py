@@ -26,7 +26,7 @@ def _rates(rates: Sequence[float | None] | None) -> str:
 
 
 def _split(tally: StepTally, kind: str) -> str:
-    pools = tally.pools.get(kind, {})
+    pools: Mapping[str, int] = tally.pools.get(kind, {})
     return f"{pools.get('speculative', 0)} / {pools.get('plain', 0)}"
 
 
@@ -61,13 +61,12 @@ def summary(
     steps: Sequence[StepTally], status: Mapping[str, Any], started_with: Sequence[float], described: str
 ) -> RenderableType:
     """What happened at each concurrency, and the acceptance read against the one the engine was started with."""
-    table = Table(title=f"{described}", title_justify="left")
-    table.add_column("concurrency", justify="right")
+    table = Table(title="requests sent to the speculative / the plain replica", title_justify="left")
+    table.add_column("open at once", justify="right")
     for kind in _KINDS:
-        table.add_column(f"{kind}: speculative / plain", justify="right")
+        table.add_column(kind, justify="right")
     for column in ("tokens/s", "median latency", "failed"):
         table.add_column(column, justify="right")
-    table.add_column("reasons")
     for step in steps:
         table.add_row(
             str(step.concurrency),
@@ -75,13 +74,17 @@ def summary(
             f"{step.tokens / step.elapsed_s:.0f}" if step.elapsed_s else "",
             f"{median(step.latencies_s) * 1e3:.0f} ms" if step.latencies_s else "",
             str(len(step.failures)),
-            ", ".join(f"{reason} {count}" for reason, count in step.reasons.most_common()),
         )
     conditional = [rate / before for rate, before in zip(started_with, (1.0, *started_with), strict=False)]
     read = next((r["acceptance"] for r in status["replicas"] if r["pool"] == "speculative"), None)
-    lines = [
-        f"conditional acceptance by position, read from the engine: {_rates(read) or 'none'}",
-        f"                                 as it was started with: {_rates(conditional)}",
+    lines = [f"engines: {described}", "reasons:"]
+    lines += [
+        f"  {step.concurrency} open: " + ", ".join(f"{why} {count}" for why, count in step.reasons.most_common())
+        for step in steps
+    ]
+    lines += [
+        f"acceptance given the position before, read from the engine: {_rates(read) or 'none'}",
+        f"                                    as it was started with: {_rates(conditional)}",
     ]
     lines += [f"failed at concurrency {step.concurrency}: {text}" for step in steps for text in step.failures[:3]]
     return Group(table, Text("\n".join(lines)))

@@ -28,7 +28,7 @@ _FRAME_S = 0.25
 
 def run_demo(levels: Sequence[int], seconds: float, *, simulated: bool, seed: int) -> int:
     """Run the whole demo; the exit code is 0 when no request failed."""
-    console = Console()
+    console = Console(highlight=False)
     console.print("starting two engines ...")
     with running_engines(simulated=simulated) as engines, tempfile.TemporaryDirectory() as folder:
         console.print(f"engines: {engines.described}")
