@@ -50,7 +50,7 @@ class HardwareInput(_Section):
 
     name: str
     bandwidth_bytes_per_s: Annotated[float, measured_in("bytes/s", 1e10, 1e15, {"TB/s": 1e12, "GB/s": 1e9})]
-    compute_flops_per_s: Annotated[float, measured_in("FLOP/s", 1e12, 1e18, {"PFLOP/s": 1e15, "TFLOP/s": 1e12})]
+    compute_flops_per_s: Annotated[float, measured_in("FLOP/s", 1e13, 1e17, {"PFLOP/s": 1e15, "TFLOP/s": 1e12})]
     """Dense, at the number format of the weights."""
     memory_bytes: Annotated[float, measured_in("bytes", 1e9, 1e14, {"GB": 1e9})] | None = None
 
