@@ -54,7 +54,7 @@ def command() -> None:
 @click.option("--weights", type=click.Choice(["bf16", "fp8"]), default="bf16", show_default=True, help="Their format.")
 @click.option("--max-gamma", type=click.IntRange(1, 64), default=8, show_default=True)
 @click.option("--min-gamma", type=click.IntRange(0, 64), default=1, show_default=True)
-@click.option("--max-batch", type=click.IntRange(1, 65536), default=256, show_default=True)
+@click.option("--max-batch", type=click.IntRange(1, 8192), default=256, show_default=True)
 @click.option("--context", default="512,2048,8192", show_default=True, help="Context buckets in tokens, rising.")
 @click.option(
     "--capture-limit",

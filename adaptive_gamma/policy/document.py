@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import reprlib
 import types
 from collections.abc import Mapping
 from typing import Annotated, Any, TypeVar, Union, get_args, get_origin
@@ -69,7 +70,7 @@ def _policy_error(
         return PolicyError(source, where, f"expected one of {listing}, not {found!r}", nearest(found, choices))
     message = error["msg"].removeprefix("Value error, ")
     if kind != "value_error":
-        message = f"{message[:1].lower()}{message[1:]}, not {error['input']!r}"
+        message = f"{message[:1].lower()}{message[1:]}, not {reprlib.repr(error['input'])}"
     return PolicyError(source, key, message)
 
 
