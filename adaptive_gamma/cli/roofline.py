@@ -15,6 +15,7 @@ from adaptive_gamma.roofline import compute_bound_batch
 __all__ = ["command", "roofline_report"]
 
 _LARGEST_DEFAULT_BATCH = 512
+_LARGEST_BATCH = 65_536
 
 
 @click.command("roofline", context_settings={"help_option_names": ["-h", "--help"]})
@@ -32,7 +33,9 @@ def command(policy_file: str, as_json: bool, batch: str | None, max_gamma: int |
     over plain, null beyond the capture limit}} and break_even_batch {gamma: first batch below 1.0, or null}.
     """
     policy = load_policy(policy_file)
-    batches = whole_numbers(batch, "--batch") if batch is not None else _default_batches(policy.max_batch)
+    batches = (
+        whole_numbers(batch, "--batch", _LARGEST_BATCH) if batch is not None else _default_batches(policy.max_batch)
+    )
     report = roofline_report(policy, batches, max_gamma, context)
     if as_json:
         click.echo(json.dumps(report, indent=2))

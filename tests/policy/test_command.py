@@ -79,7 +79,7 @@ class TestRoofline:
         assert "speed-up over plain by gamma" in output
 
     def test_bad_batches(self) -> None:
-        for bad in ("0", "1,x", "", "-4"):
+        for bad in ("0", "1,x", "", "-4", "70000", "9" * 5000):
             with pytest.raises(ConfigurationError, match="--batch: expected whole numbers"):
                 CliRunner().invoke(roofline_command, ["article-h100-27b", "--batch", bad], catch_exceptions=False)
 
@@ -159,6 +159,21 @@ class TestBuild:
             load_policy(path)
         run(policy_command, "build", "--inputs", str(path), "-o", str(path))
         assert load_policy(path).step_seconds(1, 0, 500, speculative=False) == pytest.approx(0.03 + 1e-4 + 500 * 5e-8)
+
+    @pytest.mark.parametrize(
+        ("options", "key"),
+        [
+            (["--context", "8000,500"], "inputs.limits.context_buckets"),
+            (["--context", ",".join(["1"] * 70)], "limits.context_buckets"),
+            (["--min-gamma", "9"], "inputs.limits.min_gamma"),
+            (["--name", "two words"], "name"),
+        ],
+    )
+    def test_options_that_make_no_policy(self, options: list[str], key: str) -> None:
+        arguments = ["build", "--gpu", "H100", "--model", "Qwen3-8B", "--drafter", "mtp", *options]
+        with pytest.raises(PolicyError) as caught:
+            CliRunner().invoke(policy_command, arguments, catch_exceptions=False)
+        assert caught.value.key == key
 
     @pytest.mark.parametrize("arguments", [[], ["--gpu", "H100"], ["--inputs", "x", "--gpu", "H100"]])
     def test_incomplete_or_contradicting_options(self, arguments: list[str]) -> None:

@@ -363,6 +363,8 @@ class TestReading:
         assert find_policy("article-h100-27b") == Path("article-h100-27b")
         with pytest.raises(PolicyError, match="is a directory"):
             find_policy(tmp_path)
+        with pytest.raises(PolicyError, match="cannot be read"):
+            find_policy("x" * 5000)
 
     @pytest.mark.parametrize(
         ("text", "says"),

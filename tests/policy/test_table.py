@@ -175,8 +175,12 @@ def test_a_policy_is_what_decide_asks_for(name: str) -> None:
         ReplicaState("plain", speculative=False, gamma=0, running=3, waiting=0, fresh_until=9.0),
     ]
     decision = decide(RequestNeeds("code", 900), states, policy, now=1.0, tie_break=0.5)
-    assert decision.replica == "spec"
-    assert decision.chosen.cost_s > 0
+    costs = {
+        "spec": policy.marginal_row(4, 900)[3] / policy.expected_tokens("code", 4),
+        "plain": policy.marginal_row(0, 900, False)[3],
+    }
+    assert decision.replica == min(costs, key=lambda replica: costs[replica])
+    assert decision.chosen.cost_s == pytest.approx(min(costs.values()))
 
 
 def test_the_largest_build_is_a_matter_of_numpy() -> None:
