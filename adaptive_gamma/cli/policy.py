@@ -22,6 +22,7 @@ from adaptive_gamma.policy import (
     rebuild_policy,
     starter_policy,
 )
+from adaptive_gamma.policy.document import parse_section
 from adaptive_gamma.policy.render import policy_summary, policy_tables
 from adaptive_gamma.policy.schema import Limits
 from adaptive_gamma.policy.starter import MEASURED_ZERO_GAMMA_TAX
@@ -54,7 +55,7 @@ def command() -> None:
 @click.option("--weights", type=click.Choice(["bf16", "fp8"]), default="bf16", show_default=True, help="Their format.")
 @click.option("--max-gamma", type=click.IntRange(1, 64), default=8, show_default=True)
 @click.option("--min-gamma", type=click.IntRange(0, 64), default=1, show_default=True)
-@click.option("--max-batch", type=click.IntRange(1, 65536), default=256, show_default=True)
+@click.option("--max-batch", type=click.IntRange(1, 8192), default=256, show_default=True)
 @click.option("--context", default="512,2048,8192", show_default=True, help="Context buckets in tokens, rising.")
 @click.option(
     "--capture-limit",
@@ -91,13 +92,18 @@ def build_command(
         if not (gpu and model and drafter):
             raise click.UsageError("give --gpu, --model and --drafter, or --inputs FILE")
         hardware, shape, family = _hardware(gpu), _model(model), _family(drafter)
-        limits = Limits(
-            max_gamma=max_gamma,
-            min_gamma=min_gamma,
-            max_batch=max_batch,
-            context_buckets=whole_numbers(context, "--context"),
-            capture_limit_tokens=None if no_capture_limit else capture_limit,
-            zero_gamma_tax=MEASURED_ZERO_GAMMA_TAX,
+        limits = parse_section(
+            Limits,
+            {
+                "max_gamma": max_gamma,
+                "min_gamma": min_gamma,
+                "max_batch": max_batch,
+                "context_buckets": whole_numbers(context, "--context"),
+                "capture_limit_tokens": None if no_capture_limit else capture_limit,
+                "zero_gamma_tax": MEASURED_ZERO_GAMMA_TAX,
+            },
+            "policy build",
+            "limits",
         )
         policy = starter_policy(hardware, shape, family, weights, limits, name)
     text = policy_yaml(policy)
@@ -157,14 +163,12 @@ def check_command(policy_file: str, median_load: int | None, strict: bool) -> No
         raise click.exceptions.Exit(1)
 
 
-def whole_numbers(text: str, option: str) -> list[int]:
-    """Comma-separated whole numbers >= 1. Raises ConfigurationError that names the option."""
-    numbers = []
-    for part in text.split(","):
-        if not part.strip().isdecimal() or int(part) < 1:
-            raise ConfigurationError(option, "", f"expected whole numbers >= 1 between commas, not {text!r}")
-        numbers.append(int(part))
-    return numbers
+def whole_numbers(text: str, option: str, most: int = 100_000_000) -> list[int]:
+    """Comma-separated whole numbers in 1..most. Raises ConfigurationError that names the option."""
+    parts = [part.strip() for part in text.split(",")]
+    if not all(part.isdecimal() and len(part) <= 9 and 1 <= int(part) <= most for part in parts):
+        raise ConfigurationError(option, "", f"expected whole numbers in 1..{most} between commas, not {text!r}")
+    return [int(part) for part in parts]
 
 
 def _hardware(name: str) -> Hardware:

@@ -15,6 +15,7 @@ from adaptive_gamma.roofline import compute_bound_batch
 __all__ = ["command", "roofline_report"]
 
 _LARGEST_DEFAULT_BATCH = 512
+_LARGEST_BATCH = 65_536
 
 
 @click.command("roofline", context_settings={"help_option_names": ["-h", "--help"]})
@@ -32,12 +33,14 @@ def command(policy_file: str, as_json: bool, batch: str | None, max_gamma: int |
     over plain, null beyond the capture limit}} and break_even_batch {gamma: first batch below 1.0, or null}.
     """
     policy = load_policy(policy_file)
-    batches = whole_numbers(batch, "--batch") if batch is not None else _default_batches(policy.max_batch)
+    batches = (
+        whole_numbers(batch, "--batch", _LARGEST_BATCH) if batch is not None else _default_batches(policy.max_batch)
+    )
     report = roofline_report(policy, batches, max_gamma, context)
     if as_json:
         click.echo(json.dumps(report, indent=2))
     else:
-        _print_tables(policy, report, context)
+        _print_tables(report)
 
 
 def roofline_report(
@@ -105,7 +108,7 @@ def _first_below_one(speedup: np.ndarray[tuple[int, ...], np.dtype[np.float64]])
     return int(below[0]) + 1 if below.size else None
 
 
-def _print_tables(policy: Policy, report: dict[str, Any], context: int | None) -> None:
+def _print_tables(report: dict[str, Any]) -> None:
     from rich.console import Console
     from rich.table import Table
 
@@ -124,10 +127,10 @@ def _print_tables(policy: Policy, report: dict[str, Any], context: int | None) -
         soft_wrap=True,
     )
     for name, part in report["classes"].items():
-        table = Table(title=f"{name}: speed-up over plain", title_justify="left")
+        table = Table(title=f"{name}: speed-up over plain by gamma", title_justify="left")
         table.add_column("batch", justify="right")
         for gamma in bound:
-            table.add_column(f"gamma {gamma}", justify="right")
+            table.add_column(gamma, justify="right")
         table.add_column("best", justify="right")
         for batch, row in part["speedup"].items():
             table.add_row(batch, *(_number(v, ".3f") for v in row.values()), str(part["best_gamma"][batch]))

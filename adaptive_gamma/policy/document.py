@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import reprlib
 import types
 from collections.abc import Mapping
 from typing import Annotated, Any, TypeVar, Union, get_args, get_origin
@@ -13,7 +14,7 @@ from pydantic_core import ErrorDetails
 from adaptive_gamma.errors import PolicyError, nearest
 from adaptive_gamma.policy.schema import SCHEMA, PolicyDocument, PolicyInputs
 
-__all__ = ["parse_document", "parse_inputs"]
+__all__ = ["parse_document", "parse_inputs", "parse_section"]
 
 _Model = TypeVar("_Model", bound=BaseModel)
 
@@ -29,21 +30,22 @@ def parse_document(data: Mapping[str, Any], source: str) -> PolicyDocument:
         raise PolicyError(source, "schema", f"{problem}; expected {SCHEMA!r}")
     if "inputs" in data and "table" not in data and not set(data) - set(_keys(PolicyDocument)):
         raise PolicyError(source, "table", "missing; make it with `adaptive-gamma policy build --inputs FILE`")
-    return _parsed(PolicyDocument, data, source, "")
+    return parse_section(PolicyDocument, data, source, "")
 
 
 def parse_inputs(data: Mapping[str, Any], source: str, key: str = "inputs") -> PolicyInputs:
     """The ``inputs`` part alone; ``key`` is where it stands in ``source``. Raises PolicyError likewise."""
-    return _parsed(PolicyInputs, data, source, key)
+    return parse_section(PolicyInputs, data, source, key)
 
 
-def _parsed(model: type[_Model], data: Mapping[str, Any], source: str, prefix: str) -> _Model:
+def parse_section(model: type[_Model], data: Mapping[str, Any], source: str, key: str) -> _Model:
+    """One section of a file; ``key`` is where it stands in ``source``. Raises PolicyError likewise."""
     try:
         return model.model_validate(data)
     except ValidationError as error:
         # A misspelt key gives two errors, "missing" and "not permitted"; the second one tells what to do.
         errors = sorted(error.errors(), key=lambda e: e["type"] != "extra_forbidden")
-        raise _policy_error(model, data, errors[0], source, prefix) from error
+        raise _policy_error(model, data, errors[0], source, key) from error
 
 
 def _policy_error(
@@ -69,7 +71,7 @@ def _policy_error(
         return PolicyError(source, where, f"expected one of {listing}, not {found!r}", nearest(found, choices))
     message = error["msg"].removeprefix("Value error, ")
     if kind != "value_error":
-        message = f"{message[:1].lower()}{message[1:]}, not {error['input']!r}"
+        message = f"{message[:1].lower()}{message[1:]}, not {reprlib.repr(error['input'])}"
     return PolicyError(source, key, message)
 
 

@@ -33,16 +33,19 @@ def find_policy(name_or_path: str | Path) -> Path:
 
     Raises PolicyError with the nearest name where there is no such file.
     """
-    path = Path(name_or_path)
-    if path.is_file():
+    path, text = Path(name_or_path), str(name_or_path)
+    try:
+        is_file, is_directory = path.is_file(), path.is_dir()
+    except OSError as error:
+        raise PolicyError(text, "", f"cannot be read: {error.strerror}") from error
+    if is_file:
         return path
     shipped = shipped_policies()
-    text = str(name_or_path)
     bare = text.removesuffix(".yaml").removesuffix(".yml")
     if bare in shipped:
         return shipped[bare]
-    if path.is_dir():
-        raise PolicyError(text, "", "is a directory; expected a policy file")
+    if is_directory:
+        raise PolicyError(str(path), "", "is a directory; expected a policy file")
     listing = ", ".join(shipped) or "none"
     raise PolicyError(
         text, "", f"no such file, and no policy of that name (shipped: {listing})", nearest(path.stem, shipped)

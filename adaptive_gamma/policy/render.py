@@ -32,14 +32,14 @@ def _cell_table(policy: Policy, name: str, context: int, cell: CellTable) -> Tab
     ranges = ", ".join(f"{a}-{b}: {g}" if a != b else f"{a}: {g}" for a, b, g in cell.best_gamma)
     wins = "never within the table" if cell.plain_wins_from is None else f"from batch {cell.plain_wins_from}"
     table = Table(
-        title=f"{name}, context {context}",
+        title=f"{name}, context {context}: speed-up over plain by gamma",
         caption=f"best gamma by batch: {ranges}\nplain wins {wins}",
         title_justify="left",
         caption_justify="left",
     )
     table.add_column("batch", justify="right")
     for gamma in policy.table.gammas:
-        table.add_column(f"gamma {gamma}", justify="right")
+        table.add_column(str(gamma), justify="right")
     for batch, row in cell.speedup.items():
         best = policy.best_gamma(name, batch, context)
         cells = ["-" if value is None else f"{value:.3f}" for value in row]

@@ -7,7 +7,7 @@ These models give the file its shape and the range of each value. What takes mor
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import Annotated, Any, Literal, TypeAlias
+from typing import Annotated, Any, Literal, TypeAlias, TypeGuard
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
@@ -50,7 +50,7 @@ class HardwareInput(_Section):
 
     name: str
     bandwidth_bytes_per_s: Annotated[float, measured_in("bytes/s", 1e10, 1e15, {"TB/s": 1e12, "GB/s": 1e9})]
-    compute_flops_per_s: Annotated[float, measured_in("FLOP/s", 1e12, 1e18, {"PFLOP/s": 1e15, "TFLOP/s": 1e12})]
+    compute_flops_per_s: Annotated[float, measured_in("FLOP/s", 1e13, 1e17, {"PFLOP/s": 1e15, "TFLOP/s": 1e12})]
     """Dense, at the number format of the weights."""
     memory_bytes: Annotated[float, measured_in("bytes", 1e9, 1e14, {"GB": 1e9})] | None = None
 
@@ -82,9 +82,9 @@ class RooflineInput(_Section):
     def _max_or_power(cls, value: object) -> Literal["max"] | float:
         if value == "max":
             return "max"
-        if isinstance(value, int | float) and not isinstance(value, bool) and value >= 1:
+        if _is_number(value) and 1 <= value <= 1000:
             return float(value)
-        raise ValueError(f"expected 'max' or a power >= 1, not {value!r}")
+        raise ValueError(f"expected 'max' or a power in 1..1000, not {value!r}")
 
 
 class LinearInput(_Section):
@@ -180,7 +180,7 @@ class ClassPrior(_Section):
 class Limits(_Section):
     max_gamma: Annotated[int, Field(ge=1, le=64)]
     min_gamma: Annotated[int, Field(ge=0, le=64)] = 1
-    max_batch: Annotated[int, Field(ge=1, le=65536)]
+    max_batch: Annotated[int, Field(ge=1, le=8192)]
     context_buckets: Annotated[list[Annotated[int, Field(ge=1, le=100_000_000)]], Field(min_length=1, max_length=64)]
     """Context lengths (tokens) the table is made for; a request takes the one nearest by ratio."""
     capture_limit_tokens: Annotated[int, Field(ge=1)] | None = None
@@ -192,7 +192,7 @@ class Limits(_Section):
     @classmethod
     def _number_or_points(cls, value: object) -> float | list[list[float]]:
         if _is_number(value):
-            points = [[1.0, float(value)]]  # type: ignore[arg-type]  # narrowed by _is_number
+            points = [[1.0, float(value)]]
         elif isinstance(value, list) and value and all(_is_pair(p) for p in value):
             points = [[float(b), float(t)] for b, t in value]
         else:
@@ -250,7 +250,7 @@ class PolicyDocument(_Section):
     table: PolicyTable
 
 
-def _is_number(value: object) -> bool:
+def _is_number(value: object) -> TypeGuard[int | float]:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from adaptive_gamma.errors import PolicyError
+from adaptive_gamma.policy.document import parse_inputs
 from adaptive_gamma.policy.priors import DrafterFamily
-from adaptive_gamma.policy.schema import HardwareInput, Limits, ModelInput, PolicyInputs, RooflineInput
+from adaptive_gamma.policy.schema import Limits
 from adaptive_gamma.policy.table import Policy, build_policy
 from adaptive_gamma.roofline import Hardware, ModelShape, NumberFormat, achieved_efficiency
 
@@ -35,28 +36,33 @@ def starter_policy(
     memory, compute = measured_efficiency or _ASSUMED_EFFICIENCY
     short = shape.name.rsplit("/", 1)[-1]
     label = f"{hardware.name}-{short}-{weights}-{family.name}"
-    inputs = PolicyInputs(
-        hardware=HardwareInput(
-            name=hardware.name,
-            bandwidth_bytes_per_s=hardware.bandwidth,
-            compute_flops_per_s=hardware.flops(weights),
-            memory_bytes=hardware.memory_bytes,
-        ),
-        model=ModelInput(
-            name=shape.name,
-            weight_bytes=shape.parameters * (2.0 if weights == "bf16" else 1.0),
-            flops_per_token=2.0 * shape.parameters,
-            kv_bytes_per_token=shape.kv_bytes_per_token(),
-        ),
-        step_time=RooflineInput(kind="roofline", combine=2.0, memory_efficiency=memory, compute_efficiency=compute),
-        drafter=family.drafter,
-        classes=family.classes(),
-        default_class="unsure",
-        limits=limits,
-    )
+    inputs = {
+        "hardware": {
+            "name": hardware.name,
+            "bandwidth_bytes_per_s": hardware.bandwidth,
+            "compute_flops_per_s": hardware.flops(weights),
+            "memory_bytes": hardware.memory_bytes,
+        },
+        "model": {
+            "name": shape.name,
+            "weight_bytes": shape.parameters * (2.0 if weights == "bf16" else 1.0),
+            "flops_per_token": 2.0 * shape.parameters,
+            "kv_bytes_per_token": shape.kv_bytes_per_token(),
+        },
+        "step_time": {
+            "kind": "roofline",
+            "combine": 2.0,
+            "memory_efficiency": memory,
+            "compute_efficiency": compute,
+        },
+        "drafter": family.drafter,
+        "classes": family.classes(),
+        "default_class": "unsure",
+        "limits": limits,
+    }
     return build_policy(
-        inputs,
-        name=name or "".join(c if c.isalnum() or c in "._-" else "-" for c in label).lower(),
+        parse_inputs(inputs, source),
+        name=name or "".join(c if (c.isascii() and c.isalnum()) or c in "._-" else "-" for c in label).lower()[:63],
         description=f"{shape.name} ({weights}) on one {hardware.name} with the drafter family {family.name}. "
         "A first guess from public figures: measure your own server before you trust it.",
         sources=[hardware.source, family.source],

@@ -21,6 +21,7 @@ from adaptive_gamma.roofline.kv_cache import gqa_kv_bytes_per_token, mla_kv_byte
 from adaptive_gamma.roofline.model_shape import ModelShape
 from adaptive_gamma.roofline.speculation import SpeculationCost, ZeroGammaTax, compute_bound_batch
 from adaptive_gamma.roofline.step_time import (
+    WHOLE_MODEL,
     Combine,
     LinearStep,
     ModelShare,
@@ -33,6 +34,7 @@ from adaptive_gamma.roofline.step_time import (
 __all__ = [
     "HARDWARE",
     "KNOWN_MODELS",
+    "WHOLE_MODEL",
     "AcceptanceCurve",
     "AutoregressiveDrafter",
     "CaptureSizes",
