@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Protocol, runtime_checkable
 
 from adaptive_gamma.routing import PolicyPrices
@@ -43,7 +44,7 @@ def survival_of(policy: PolicyPrices, request_class: str, positions: int) -> lis
     """The probability that at least 1, 2, .. ``positions`` draft tokens are accepted, by the policy's own prior."""
     expected = [policy.expected_tokens(request_class, gamma) for gamma in range(positions + 1)]
     survival: list[float] = []
-    for before, after in zip(expected, expected[1:], strict=False):
+    for before, after in pairwise(expected):
         # A difference of sums; the last bits of it must not make the curve rise or leave 0..1.
         survival.append(min(max(after - before, 0.0), survival[-1] if survival else 1.0))
     return survival

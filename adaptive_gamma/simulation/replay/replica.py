@@ -315,8 +315,8 @@ class Replica:
         self._step_s = self._prices.seconds(key, batch, context)
         if key > 0:
             expected = self._policy.expected_tokens
-            names = self._workload.classes
-            self._predicted_per_step = sum(n * (expected(c, key) - 1.0) for n, c in zip(self._counts, names, strict=True))
+            mix = zip(self._counts, self._workload.classes, strict=True)
+            self._predicted_per_step = sum(n * (expected(name, key) - 1.0) for n, name in mix)
 
     def _change_gamma(self, key: int) -> None:
         """Find anew when each sequence ends, from what it has left."""

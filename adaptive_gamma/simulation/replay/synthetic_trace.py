@@ -42,7 +42,8 @@ class LengthShape:
     def draw(self, rng: np.random.Generator, count: int) -> npt.NDArray[np.int64]:
         sigma = math.log(self.p95 / self.median) / _NORMAL_95
         values = np.rint(self.median * np.exp(sigma * rng.standard_normal(count)))
-        return np.clip(values, self.shortest, self.longest).astype(np.int64)
+        cut: npt.NDArray[np.float64] = np.clip(values, self.shortest, self.longest)
+        return cut.astype(np.int64)
 
 
 @dataclass(frozen=True, slots=True)

@@ -90,7 +90,9 @@ def read_trace_lines(lines: Iterable[str], source: str) -> Trace:
     dates: dict[tuple[str, str, str], int] = {}
     for line, row in rows:
         if len(row) <= width:
-            missing = next(name for name, at in zip(COLUMNS, (time_at, prompt_at, output_at), strict=True) if at >= len(row))
+            missing = next(
+                name for name, at in zip(COLUMNS, (time_at, prompt_at, output_at), strict=True) if at >= len(row)
+            )
             raise TraceError(source, line, missing, f"the line has {len(row)} fields, this one is number {width + 1}")
         ticks = _ticks(row[time_at], dates, source, line)
         if not arrival:
@@ -144,9 +146,7 @@ def _ticks(text: str, dates: dict[tuple[str, str, str], int], source: str, line:
     if match is None:
         plain = _SECONDS.fullmatch(stripped)
         if plain is None:
-            raise TraceError(
-                source, line, COLUMNS[0], f"expected a date and time or seconds, found {_show(text)}"
-            )
+            raise TraceError(source, line, COLUMNS[0], f"expected a date and time or seconds, found {_show(text)}")
         return int(plain[1]) * _TICKS + _fraction(plain[2])
     year, month, day, hour, minute, second, fraction, offset = match.groups()
     days = dates.get((year, month, day))

@@ -115,7 +115,7 @@ class AcceptanceDraws:
         self._needed = needed
         self._starts = starts
         self._runs = runs
-        self._counter = np.int32 if total * (longest + 1) < 2**31 else np.int64
+        self._narrow = total * (longest + 1) < 2**31
         self._prefixes: dict[int, PrefixTable] = {}
         self._steps: dict[int, list[int]] = {}
         self.start: list[int] = starts[:-1].tolist()
@@ -127,8 +127,9 @@ class AcceptanceDraws:
         """Tokens given by all draws before each position, with ``gamma`` draft tokens a step."""
         found = self._prefixes.get(gamma)
         if found is None:
-            found = np.zeros(len(self._runs) + 1, dtype=self._counter)
-            np.cumsum(np.minimum(self._runs, gamma) + np.uint8(1), dtype=self._counter, out=found[1:])
+            tokens = np.minimum(self._runs, gamma) + np.uint8(1)
+            found = np.zeros(len(tokens) + 1, dtype=np.int32) if self._narrow else np.zeros(len(tokens) + 1, np.int64)
+            np.cumsum(tokens, dtype=found.dtype, out=found[1:])
             self._prefixes[gamma] = found
         return found
 
