@@ -17,7 +17,7 @@ __all__ = ["ScrapeRule", "Scraper"]
 
 _LEAST_DRAFTS = 100.0
 """Decayed drafts below which the ratio is unknown."""
-_RATIO_BOUNDS = (0.2, 2.0)
+_RATIO_BOUNDS = (0.5, 1.5)
 
 
 @dataclass(frozen=True, slots=True)
