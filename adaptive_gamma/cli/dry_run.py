@@ -176,7 +176,7 @@ def command(
         seed,
         {name: _survival(*pair, policy.max_gamma) for name, pair in true_acceptance.items()},
         context == "batch",
-        ScrapeRule(scrape_interval, max(ScrapeRule.stale_after_s, 3.0 * scrape_interval), learn=not no_learning),
+        ScrapeRule(scrape_interval, max(ScrapeRule().stale_after_s, 3.0 * scrape_interval), learn=not no_learning),
         DecisionLimits(slo_tpot_s=slo_tpot),
         prefill_budget,
     )
