@@ -40,7 +40,7 @@ from adaptive_gamma.simulation.replay import (
     synthetic_trace,
     with_regret,
 )
-from adaptive_gamma.simulation.replay.fleet_file import ReplicaPlan
+from adaptive_gamma.simulation.replay.fleet_file import LARGEST_GAMMA, ReplicaPlan
 from adaptive_gamma.simulation.replay.report import policy_table, reason_table
 from adaptive_gamma.simulation.replay.run import DEFAULT_PREFILL_BUDGET
 from adaptive_gamma.simulation.replay.synthetic_trace import PREFIX
@@ -155,7 +155,7 @@ def command(
     slo_tpot: float | None,
 ) -> None:
     """Replay arrivals through the proxy's own decision, engine step by engine step, against every fixed gamma, plain
-    replicas, round robin and an oracle.
+    replicas, least-loaded routing, round robin and an oracle.
 
     Engines batch continuously and read prompts in chunks; steps last what the policy's physics says, and acceptance is
     drawn from each class's curve, the same luck for a request under every policy. regret_vs_oracle is the relative
@@ -163,7 +163,7 @@ def command(
     apart can come out slightly better.
     """
     policy: ReplayPolicy = load_policy(policy_file)
-    plans = default_fleet(policy) if fleet_file is None else read_fleet(fleet_file, policy.max_gamma)
+    plans = default_fleet(policy) if fleet_file is None else read_fleet(fleet_file)
     registry = routing_policies(policy.max_gamma)
     chosen = select([name.strip() for name in only.split(",") if name.strip()] if only else [], registry)
     true_acceptance = dict(_truth(spec, policy) for spec in truths)
@@ -174,7 +174,7 @@ def command(
         policy,
         plans,
         seed,
-        {name: _survival(*pair, policy.max_gamma) for name, pair in true_acceptance.items()},
+        {name: _survival(*pair) for name, pair in true_acceptance.items()},
         context == "batch",
         ScrapeRule(scrape_interval, max(ScrapeRule().stale_after_s, 3.0 * scrape_interval), learn=not no_learning),
         DecisionLimits(slo_tpot_s=slo_tpot),
@@ -247,8 +247,8 @@ def _truth(spec: str, policy: ReplayPolicy) -> tuple[str, tuple[float, float]]:
     return _class(name, policy, source), (values[0], values[1])
 
 
-def _survival(first: float, plateau: float, positions: int) -> list[float]:
-    return [first * plateau**i for i in range(positions)]
+def _survival(first: float, plateau: float) -> list[float]:
+    return [first * plateau**i for i in range(LARGEST_GAMMA)]
 
 
 def _run_all(world: World, chosen: Sequence[RoutingPolicy]) -> list[PolicyRun]:

@@ -38,6 +38,7 @@ def run_reference(
             key = choice.at(batch, counts, mean)
             seconds = prices.seconds(key, batch, mean)
         else:
+            mean = None
             seconds = prices.seconds(min(key, 0), 1, None)
         budget = prices.prefill_budget
         read: list[int] = []
@@ -47,7 +48,9 @@ def run_reference(
             prompts[request] -= part
             if prompts[request] == 0 and part:
                 read.append(request)
-        clock += seconds + prices.prefill[prices.prefill_budget - budget]
+        tokens = prices.prefill_budget - budget
+        extra = prices.prefill_seconds(key if batch else min(key, 0), max(batch, 1), mean, tokens) if tokens else 0.0
+        clock += seconds + extra
         for request in list(decoding):
             tokens = 1
             if key > 0:

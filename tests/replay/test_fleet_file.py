@@ -19,7 +19,7 @@ def test_counts_schedules_and_plain_replicas(tmp_path: Path) -> None:
         "  - {name: dynamic, gamma: [[1, 8, 7], [9, 64, 0]], max_num_seqs: 64}\n"
         "  - {name: plain, gamma: 0}\n"
     )
-    assert read_fleet(path, 8) == [
+    assert read_fleet(path) == [
         ReplicaPlan("spec-0", True, 5),
         ReplicaPlan("spec-1", True, 5),
         ReplicaPlan("dynamic", True, GammaSchedule([(1, 8, 7), (9, 64, 0)]), 64),
@@ -51,13 +51,13 @@ def test_without_a_file_two_speculative_replicas_and_a_plain_one() -> None:
         ("replicas: [{name: a, gamma: true}]", "replicas.0.gamma", "found True"),
         ("replicas: [{name: a, gamma: 2.5}]", "replicas.0.gamma", "found 2.5"),
         ("replicas: [{name: a, gamma: auto}]", "replicas.0.gamma", "found 'auto'"),
-        ("replicas: [{name: a, gamma: -1}]", "replicas.0.gamma", "not within 0..8"),
-        ("replicas: [{name: a, gamma: 9}]", "replicas.0.gamma", "not within 0..8"),
+        ("replicas: [{name: a, gamma: -1}]", "replicas.0.gamma", "not within 0..32"),
+        ("replicas: [{name: a, gamma: 33}]", "replicas.0.gamma", "not within 0..32"),
         ("replicas: [{name: a, gamma: []}]", "replicas.0.gamma", "start at 1"),
         ("replicas: [{name: a, gamma: [[2, 3, 1]]}]", "replicas.0.gamma", "start at 1"),
         ("replicas: [{name: a, gamma: [[1, 8, 7], [8, 9, 3]]}]", "replicas.0.gamma", "overlap at 8"),
         ("replicas: [{name: a, gamma: [[1, 8]]}]", "replicas.0.gamma.0", "[first, last, gamma]"),
-        ("replicas: [{name: a, gamma: [[1, 8, 99]]}]", "replicas.0.gamma.0.2", "not within 0..8"),
+        ("replicas: [{name: a, gamma: [[1, 8, 99]]}]", "replicas.0.gamma.0.2", "not within 0..32"),
         ("replicas: [{name: a, gamma: 1, count: 0}]", "replicas.0.count", "not within"),
         ("replicas: [{name: a, gamma: 1, count: 1001}]", "replicas.0.count", "not within"),
         ("replicas: [{name: a, gamma: 1, max_num_seqs: many}]", "replicas.0.max_num_seqs", "found 'many'"),
@@ -66,7 +66,7 @@ def test_without_a_file_two_speculative_replicas_and_a_plain_one() -> None:
 )
 def test_what_is_wrong_is_named(text: str, key: str, says: str) -> None:
     with pytest.raises(ConfigurationError) as caught:
-        parse_fleet(yaml.safe_load(text), "fleet.yaml", 8)
+        parse_fleet(yaml.safe_load(text), "fleet.yaml")
     assert (caught.value.source, caught.value.key) == ("fleet.yaml", key)
     assert says in str(caught.value)
 
@@ -76,9 +76,9 @@ def test_a_file_that_is_not_yaml(tmp_path: Path, body: bytes, says: str) -> None
     path = tmp_path / "fleet.yaml"
     path.write_bytes(body)
     with pytest.raises(ConfigurationError, match=says):
-        read_fleet(path, 8)
+        read_fleet(path)
 
 
 def test_a_missing_file(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="cannot be read"):
-        read_fleet(tmp_path / "none.yaml", 8)
+        read_fleet(tmp_path / "none.yaml")

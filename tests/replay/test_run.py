@@ -54,10 +54,17 @@ def run(name: str, world: World) -> PolicyRun:
 
 
 def test_the_registry_names_every_policy_once_and_in_order() -> None:
-    assert list(REGISTRY) == ["adaptive", *(f"fixed-{k}" for k in range(1, 9)), "plain", "round-robin", "oracle"]
+    assert list(REGISTRY) == [
+        "adaptive",
+        *(f"fixed-{k}" for k in range(1, 9)),
+        "plain",
+        "least-loaded",
+        "round-robin",
+        "oracle",
+    ]
     assert all(name == policy.name and policy.meaning for name, policy in REGISTRY.items())
     assert [p.name for p in select(["oracle", "adaptive"], REGISTRY)] == ["adaptive", "oracle"]
-    assert len(select([], REGISTRY)) == 12
+    assert len(select([], REGISTRY)) == 13
     with pytest.raises(ConfigurationError, match="did you mean 'fixed-3'"):
         select(["fixd-3"], REGISTRY)
 
@@ -141,7 +148,7 @@ def test_the_oracle_is_no_worse_than_the_best_fixed_gamma_under_load(scale: floa
     figures = {
         name: policy_figures(run(name, world), world.workload)
         for name in REGISTRY
-        if name not in ("adaptive", "round-robin")
+        if name not in ("adaptive", "least-loaded", "round-robin")
     }
     oracle = figures.pop("oracle")
     assert oracle["mean_latency_s"] <= 1.01 * min(f["mean_latency_s"] for f in figures.values())
@@ -213,7 +220,7 @@ def test_prompt_tokens_are_priced_as_verified_ones_where_the_policy_does_not_say
             return getattr(self._policy, name)
 
     prices = StepPrices(Bare(), True, 100)  # type: ignore[arg-type]
-    assert prices.prefill[100] == pytest.approx(100 * (0.0001 + 0.001 / 512))
+    assert prices.prefill_seconds(3, 8, None, 100) == pytest.approx(100 * (0.0001 + 0.001 / 512))
 
 
 def test_figures_of_a_run_computed_by_hand() -> None:

@@ -19,9 +19,19 @@ from adaptive_gamma.errors import ConfigurationError, nearest
 from adaptive_gamma.routing import GammaSchedule, GammaSetting
 from adaptive_gamma.simulation.replay.pricing import ReplayPolicy
 
-__all__ = ["DEFAULT_MAX_NUM_SEQS", "ReplicaPlan", "default_fleet", "parse_fleet", "read_fleet"]
+__all__ = [
+    "DEFAULT_MAX_NUM_SEQS",
+    "LARGEST_GAMMA",
+    "ReplicaPlan",
+    "default_fleet",
+    "largest_gamma",
+    "parse_fleet",
+    "read_fleet",
+]
 
 DEFAULT_MAX_NUM_SEQS = 256
+LARGEST_GAMMA = 32
+"""A fleet may draft more than its policy would choose, up to this."""
 _KEYS = ("name", "gamma", "count", "max_num_seqs")
 _MOST_REPLICAS = 1_000
 _MOST_SEQS = 65_536
@@ -48,6 +58,11 @@ class ReplicaPlan:
         }
 
 
+def largest_gamma(plan: ReplicaPlan) -> int:
+    """The longest draft of a replica, in tokens."""
+    return plan.gamma.largest if isinstance(plan.gamma, GammaSchedule) else plan.gamma
+
+
 def default_fleet(policy: ReplayPolicy) -> list[ReplicaPlan]:
     """Two speculative replicas and a plain one.
 
@@ -60,7 +75,7 @@ def default_fleet(policy: ReplayPolicy) -> list[ReplicaPlan]:
     return [*speculative, ReplicaPlan("plain-0", False, 0)]
 
 
-def read_fleet(path: str | Path, largest_gamma: int) -> list[ReplicaPlan]:
+def read_fleet(path: str | Path) -> list[ReplicaPlan]:
     """Read a fleet file.
 
     Raises:
@@ -77,11 +92,11 @@ def read_fleet(path: str | Path, largest_gamma: int) -> list[ReplicaPlan]:
         data = yaml.safe_load(text)
     except yaml.YAMLError as error:
         raise ConfigurationError(source, "", f"the fleet file is not YAML: {' '.join(str(error).split())}") from error
-    return parse_fleet(data, source, largest_gamma)
+    return parse_fleet(data, source)
 
 
-def parse_fleet(data: object, source: str, largest_gamma: int) -> list[ReplicaPlan]:
-    """A fleet from parsed YAML; ``source`` names it in errors, ``largest_gamma`` is the policy's.
+def parse_fleet(data: object, source: str) -> list[ReplicaPlan]:
+    """A fleet from parsed YAML; ``source`` names it in errors.
 
     Raises:
         ConfigurationError: a key or value that cannot be used.
@@ -94,7 +109,7 @@ def parse_fleet(data: object, source: str, largest_gamma: int) -> list[ReplicaPl
         raise ConfigurationError(source, "replicas", f"expected a list of replicas, found {_show(entries)}")
     plans: list[ReplicaPlan] = []
     for i, entry in enumerate(entries):
-        plans += _replica(entry, source, f"replicas.{i}", largest_gamma)
+        plans += _replica(entry, source, f"replicas.{i}")
         if len(plans) > _MOST_REPLICAS:
             raise ConfigurationError(source, "replicas", f"more than {_MOST_REPLICAS} replicas")
     names: set[str] = set()
@@ -105,7 +120,7 @@ def parse_fleet(data: object, source: str, largest_gamma: int) -> list[ReplicaPl
     return plans
 
 
-def _replica(entry: object, source: str, key: str, largest_gamma: int) -> list[ReplicaPlan]:
+def _replica(entry: object, source: str, key: str) -> list[ReplicaPlan]:
     values = _mapping(entry, source, key, _KEYS)
     for required in ("name", "gamma"):
         if required not in values:
@@ -115,21 +130,23 @@ def _replica(entry: object, source: str, key: str, largest_gamma: int) -> list[R
         raise ConfigurationError(source, f"{key}.name", f"expected text, found {_show(name)}")
     count = _whole(values.get("count", 1), source, f"{key}.count", 1, _MOST_REPLICAS)
     seqs = _whole(values.get("max_num_seqs", DEFAULT_MAX_NUM_SEQS), source, f"{key}.max_num_seqs", 1, _MOST_SEQS)
-    gamma = _gamma(values["gamma"], source, f"{key}.gamma", largest_gamma)
+    gamma = _gamma(values["gamma"], source, f"{key}.gamma")
     names = [name] if "count" not in values else [f"{name}-{i}" for i in range(count)]
     return [ReplicaPlan(n, gamma != 0, gamma, seqs) for n in names]
 
 
-def _gamma(value: object, source: str, key: str, largest: int) -> GammaSetting:
+def _gamma(value: object, source: str, key: str) -> GammaSetting:
     if not isinstance(value, list):
-        return _whole(value, source, key, 0, largest, "0 for plain, a gamma, or a schedule [[first, last, gamma], ...]")
+        return _whole(
+            value, source, key, 0, LARGEST_GAMMA, "0 for plain, a gamma, or a schedule [[first, last, gamma], ...]"
+        )
     ranges: list[tuple[int, int, int]] = []
     for i, item in enumerate(value):
         if not isinstance(item, list) or len(item) != 3:
             raise ConfigurationError(source, f"{key}.{i}", f"expected [first, last, gamma], found {_show(item)}")
         first = _whole(item[0], source, f"{key}.{i}.0", 1, _MOST_SEQS)
         last = _whole(item[1], source, f"{key}.{i}.1", 1, _MOST_SEQS)
-        ranges.append((first, last, _whole(item[2], source, f"{key}.{i}.2", 0, largest)))
+        ranges.append((first, last, _whole(item[2], source, f"{key}.{i}.2", 0, LARGEST_GAMMA)))
     try:
         return GammaSchedule(ranges)
     except ValueError as error:

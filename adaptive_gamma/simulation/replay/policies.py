@@ -31,6 +31,7 @@ MEANINGS = {
     "adaptive": "the fleet as given, each request sent where `decide`, the proxy's own function, sends it",
     "fixed-K": "as many replicas, all speculating with gamma K at every load, each request sent to the least loaded",
     "plain": "as many replicas, all without a drafter, least loaded",
+    "least-loaded": "the fleet as given, each request sent to the replica with the fewest requests, as most routers do",
     "round-robin": "the fleet as given, each replica in its turn",
     "oracle": "as many replicas, each using at every step the gamma (0: truly plain, no tax) that gives its present"
     " batch and class mix the most tokens a second with the true acceptance, least loaded",
@@ -79,6 +80,7 @@ def routing_policies(max_gamma: int) -> dict[str, RoutingPolicy]:
         RoutingPolicy("adaptive", MEANINGS["adaptive"], _as_given, _adaptive),
         *fixed,
         RoutingPolicy("plain", MEANINGS["plain"], _uniform(PLAIN), _least_loaded),
+        RoutingPolicy("least-loaded", MEANINGS["least-loaded"], _as_given, _least_loaded),
         RoutingPolicy("round-robin", MEANINGS["round-robin"], _as_given, _round_robin),
         RoutingPolicy("oracle", MEANINGS["oracle"], _oracle, _least_loaded),
     ]

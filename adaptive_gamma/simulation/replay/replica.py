@@ -160,6 +160,9 @@ class Replica:
         """A heap of (step at whose end the request is done, request)."""
         self._key = choice.at(1, [0] * len(workload.classes), None)
         self._step_s = 0.0
+        self._context: float | None = None
+        # Prompt tokens of the step under way and when it ends; None when that has not been worked out.
+        self._prompt_step: tuple[int, float] | None = None
         self._counts = [0] * len(workload.classes)
         self._context_sum = 0
         self._predicted_per_step = 0.0
@@ -197,6 +200,7 @@ class Replica:
                 request = waiting.popleft()
                 prefilling.append(request)
                 self._prompt_left.append(max(self._workload.prompt_tokens[request], 1))
+                self._prompt_step = None
             if prefilling:
                 if not self._prefill_step(now):
                     return
@@ -243,17 +247,18 @@ class Replica:
 
     def _prefill_step(self, now: float) -> bool:
         """Take one step with prompt tokens if it ends by ``now``."""
-        budget = self._prices.prefill_budget
-        tokens = 0
-        for left in self._prompt_left:
-            tokens += left
-            if tokens >= budget:
-                tokens = budget
-                break
-        base = self._step_s if self._decoding else self._prices.seconds(min(self._key, 0), 1, None)
-        end = self._clock + base + self._prices.prefill[tokens]
+        if self._prompt_step is None:
+            tokens = min(sum(self._prompt_left), self._prices.prefill_budget)
+            batch, key, context, seconds = len(self._decoding), self._key, self._context, self._step_s
+            if not batch:
+                batch, key, context = 1, min(self._key, 0), None
+                seconds = self._prices.seconds(key, batch, context)
+            seconds += self._prices.prefill_seconds(key, batch, context, tokens)
+            self._prompt_step = tokens, self._clock + seconds
+        tokens, end = self._prompt_step
         if end > now:
             return False
+        self._prompt_step = None
         self._take(1, end)
         changed = self._finish_due()
         while tokens:
@@ -308,7 +313,7 @@ class Replica:
         batch = len(self._decoding)
         if not batch:
             return
-        context = self._context_sum / batch if self._prices.by_context else None
+        context = self._context = self._context_sum / batch if self._prices.by_context else None
         key = self._choice.at(batch, self._counts, context)
         if key != self._key:
             self._change_gamma(key)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from adaptive_gamma.routing import DecisionLimits, ReplicaState, RequestNeeds
-from adaptive_gamma.simulation.replay.fleet_file import ReplicaPlan
+from adaptive_gamma.simulation.replay.fleet_file import ReplicaPlan, largest_gamma
 from adaptive_gamma.simulation.replay.policies import RoutingPolicy
 from adaptive_gamma.simulation.replay.pricing import ReplayPolicy, StepPrices, survival_of
 from adaptive_gamma.simulation.replay.replica import BestGamma, Replica, ReplicaTotals, RunLog
@@ -50,7 +50,8 @@ class World:
         policy: prices and, where ``true_acceptance`` is silent, acceptance.
         plans: the fleet given.
         seed: of all randomness.
-        true_acceptance: by class, survival probabilities by draft position that replace the policy's own.
+        true_acceptance: by class, the probabilities that at least 1, 2, .. draft tokens are accepted, for at least as
+            many positions as the longest draft has; they replace the policy's own.
         by_context: price steps, and tell the decision, by context length.
         scrape: what the decision gets to see.
         limits: the decision's.
@@ -74,9 +75,10 @@ class World:
 
     def __post_init__(self) -> None:
         classes = self.workload.classes
+        best = self.policy.max_gamma
+        positions = max(best, *(largest_gamma(plan) for plan in self.plans))
         survival = {
-            name: self.true_acceptance.get(name) or survival_of(self.policy, name, self.policy.max_gamma)
-            for name in classes
+            name: self.true_acceptance.get(name) or survival_of(self.policy, name, positions) for name in classes
         }
         self.prices = StepPrices(self.policy, self.by_context, self.prefill_budget)
         self.draws = AcceptanceDraws(self.workload, survival, self.seed)
@@ -86,7 +88,7 @@ class World:
             RequestNeeds(classes[c], prompt if self.by_context else None)
             for c, prompt in zip(self.workload.class_of, self.workload.prompt_tokens, strict=True)
         ]
-        expected = [np.concatenate(([1.0], 1.0 + np.cumsum(survival[name]))).tolist() for name in classes]
+        expected = [np.concatenate(([1.0], 1.0 + np.cumsum(survival[name][:best]))).tolist() for name in classes]
         self._oracle = BestGamma(self.prices, expected)
 
     @property
