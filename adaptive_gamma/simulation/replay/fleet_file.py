@@ -30,7 +30,7 @@ __all__ = [
 ]
 
 DEFAULT_MAX_NUM_SEQS = 256
-LARGEST_GAMMA = 32
+LARGEST_GAMMA = 64
 """A fleet may draft more than its policy would choose, up to this."""
 _KEYS = ("name", "gamma", "count", "max_num_seqs")
 _MOST_REPLICAS = 1_000
