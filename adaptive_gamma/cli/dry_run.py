@@ -1,0 +1,328 @@
+"""``adaptive-gamma dry-run``: replay a trace through the decision, before any traffic is trusted to it."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from adaptive_gamma._version import __version__
+from adaptive_gamma.errors import ConfigurationError, nearest
+from adaptive_gamma.policy import load_policy
+from adaptive_gamma.routing import CLASSES, DecisionLimits, canonical_class
+from adaptive_gamma.simulation.replay import (
+    FIGURES,
+    MEANINGS,
+    SCHEMA,
+    ClassedTrace,
+    PolicyRun,
+    ReplayPolicy,
+    RoutingPolicy,
+    ScrapeRule,
+    Trace,
+    Workload,
+    World,
+    default_fleet,
+    merge,
+    policy_figures,
+    read_fleet,
+    read_trace,
+    replay,
+    routing_policies,
+    select,
+    synthetic_trace,
+    with_regret,
+)
+from adaptive_gamma.simulation.replay.fleet_file import LARGEST_GAMMA, ReplicaPlan
+from adaptive_gamma.simulation.replay.report import policy_table, reason_table
+from adaptive_gamma.simulation.replay.run import DEFAULT_PREFILL_BUDGET
+from adaptive_gamma.simulation.replay.synthetic_trace import PREFIX
+
+__all__ = ["command"]
+
+_ALIASES = ("code", "math", "prose")
+_CONTEXTS = ("batch", "none")
+_WIDE = 140
+"""Columns of a table that is not printed to a terminal."""
+
+
+def _definitions() -> str:
+    lines = [f"  {name}: {meaning}." for name, meaning in MEANINGS.items()]
+    return "\b\nPolicies (all with the same number of replicas):\n" + "\n".join(_wrapped(lines))
+
+
+def _wrapped(lines: Sequence[str], width: int = 76) -> Iterator[str]:
+    for line in lines:
+        row = ""
+        for word in line.split():
+            if row and len(row) + len(word) + 3 > width:
+                yield f"  {row}"
+                row = f"  {word}"
+            else:
+                row = f"{row} {word}" if row else word
+        yield f"  {row}"
+
+
+def _positive(ctx: click.Context, parameter: click.Parameter, value: float | None) -> float | None:
+    if value is not None and not (value > 0 and math.isfinite(value)):
+        raise click.BadParameter(f"{value} is not a number above 0")
+    return value
+
+
+@click.command(
+    "dry-run",
+    epilog=_definitions(),
+    short_help="Replay a trace through the decision, against every fixed gamma.",
+)
+@click.option("--policy", "policy_file", required=True, metavar="FILE", help="Policy file.")
+@click.option(
+    "--fleet",
+    "fleet_file",
+    metavar="FILE",
+    help="Fleet file (YAML): `replicas: [{name, gamma, count, max_num_seqs}]`; gamma 0 is a plain replica, a list"
+    " [[first, last, gamma], ...] a schedule by batch. Without one: two speculative replicas with the policy's largest"
+    " best gamma, and a plain one.",
+)
+@click.option(
+    "--trace",
+    "trace_specs",
+    required=True,
+    multiple=True,
+    metavar="FILE[=CLASS]",
+    help="Trace with the columns TIMESTAMP, ContextTokens, GeneratedTokens, or synthetic:conversation, synthetic:code."
+    " Its requests have CLASS (of the policy; code and math mean structured, prose means chat), else the policy's"
+    " default class. Several traces are merged, each with its first request at 0.",
+)
+@click.option(
+    "--scale", type=float, default=1.0, show_default=True, callback=_positive, help="Factor on the arrival rate."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print a JSON document instead of a table.")
+@click.option("--seed", type=click.IntRange(0, 2**63 - 1), default=0, show_default=True, help="Same seed, same output.")
+@click.option("--only", metavar="NAMES", help="Policies to run, with commas; regret needs oracle among them.")
+@click.option("--limit", type=click.IntRange(1), metavar="N", help="Replay only the first N requests.")
+@click.option(
+    "--duration", type=float, metavar="S", callback=_positive, help="Replay only the first S seconds of trace time."
+)
+@click.option(
+    "--context",
+    type=click.Choice(_CONTEXTS),
+    default="batch",
+    show_default=True,
+    help="Price steps at the mean context of their batch, or (none) at the policy's own.",
+)
+@click.option(
+    "--true-acceptance",
+    "truths",
+    multiple=True,
+    metavar="CLASS=FIRST,PLATEAU",
+    help="What acceptance of the class really is: conditional, at the first position and at those after it. The"
+    " decision does not know it. Default: as the policy says.",
+)
+@click.option("--no-learning", is_flag=True, help="Do not feed acceptance seen at scrapes back to the decision.")
+@click.option(
+    "--scrape-interval", type=float, default=1.0, show_default=True, callback=_positive, metavar="S",
+    help="Simulated seconds between two looks at the engines' gauges.",
+)  # fmt: skip
+@click.option(
+    "--prefill-budget", type=click.IntRange(1, 1_048_576), default=DEFAULT_PREFILL_BUDGET, show_default=True,
+    metavar="TOKENS", help="Most prompt tokens in an engine step.",
+)  # fmt: skip
+@click.option(
+    "--slo-tpot", type=float, callback=_positive, metavar="S", help="The decision's limit on time per output token."
+)
+def command(
+    policy_file: str,
+    fleet_file: str | None,
+    trace_specs: tuple[str, ...],
+    scale: float,
+    as_json: bool,
+    seed: int,
+    only: str | None,
+    limit: int | None,
+    duration: float | None,
+    context: str,
+    truths: tuple[str, ...],
+    no_learning: bool,
+    scrape_interval: float,
+    prefill_budget: int,
+    slo_tpot: float | None,
+) -> None:
+    """Replay arrivals through the proxy's own decision, engine step by engine step, against every fixed gamma, plain
+    replicas, least-loaded routing, round robin and an oracle.
+
+    Engines batch continuously and read prompts in chunks; steps last what the policy's physics says, and acceptance is
+    drawn from each class's curve, the same luck for a request under every policy. regret_vs_oracle is the relative
+    excess of mean latency over the oracle's. The oracle mixes all classes on each replica: a fleet that keeps them
+    apart can come out slightly better.
+    """
+    policy: ReplayPolicy = load_policy(policy_file)
+    plans = default_fleet(policy) if fleet_file is None else read_fleet(fleet_file)
+    registry = routing_policies(policy.max_gamma)
+    chosen = select([name.strip() for name in only.split(",") if name.strip()] if only else [], registry)
+    true_acceptance = dict(_truth(spec, policy) for spec in truths)
+    traces = [_open_trace(spec, policy, seed + i) for i, spec in enumerate(trace_specs)]
+    workload = merge(traces, policy.classes, scale=scale, limit=limit, duration_s=duration)
+    world = World(
+        workload,
+        policy,
+        plans,
+        seed,
+        {name: _survival(*pair) for name, pair in true_acceptance.items()},
+        context == "batch",
+        ScrapeRule(scrape_interval, max(ScrapeRule().stale_after_s, 3.0 * scrape_interval), learn=not no_learning),
+        DecisionLimits(slo_tpot_s=slo_tpot),
+        prefill_budget,
+    )
+    runs = _run_all(world, chosen)
+    figures = with_regret({run.name: policy_figures(run, workload) for run in runs})
+    document = {
+        "schema": SCHEMA,
+        "version": __version__,
+        "policy": {"name": policy.name, "classes": list(policy.classes), "max_gamma": policy.max_gamma},
+        "fleet": [plan.as_dict() for plan in plans],
+        "traces": [_trace_summary(classed) for classed in traces],
+        "workload": _workload_summary(workload, scale),
+        "settings": {
+            "seed": seed,
+            "limit": limit,
+            "duration_s": duration,
+            "context": context,
+            "true_acceptance": {name: list(pair) for name, pair in sorted(true_acceptance.items())},
+            "learning": not no_learning,
+            "scrape_interval_s": scrape_interval,
+            "prefill_budget_tokens": prefill_budget,
+            "slo_tpot_s": slo_tpot,
+        },
+        "meaning": {"policies": {run.name: run.meaning for run in runs}, "figures": FIGURES},
+        "policies": figures,
+    }
+    if as_json:
+        click.echo(json.dumps(document, indent=2, allow_nan=False))
+    else:
+        _print(document, plans)
+
+
+def _open_trace(spec: str, policy: ReplayPolicy, seed: int) -> ClassedTrace:
+    path, request_class = spec, policy.default_class
+    # A file may have "=" in its name; a class is split off only where the whole is not a file.
+    if "=" in spec and not Path(spec).exists():
+        path, _, named = spec.rpartition("=")
+        request_class = _class(named, policy, f"--trace {spec}")
+    if path.startswith(PREFIX):
+        trace: Trace = synthetic_trace(path.removeprefix(PREFIX), seed)
+    else:
+        trace = read_trace(path)
+    return ClassedTrace(trace, request_class)
+
+
+def _class(name: str, policy: ReplayPolicy, source: str) -> str:
+    known = [*policy.classes, *(n for n in (*CLASSES, *_ALIASES) if n not in policy.classes)]
+    if name not in known:
+        raise ConfigurationError(source, "", f"no class {name!r}; there are {', '.join(known)}", nearest(name, known))
+    return policy.class_for(canonical_class(name) if name not in policy.classes else name)
+
+
+def _truth(spec: str, policy: ReplayPolicy) -> tuple[str, tuple[float, float]]:
+    source = f"--true-acceptance {spec}"
+    name, equals, rates = spec.partition("=")
+    parts = rates.split(",")
+    if not equals or len(parts) != 2:
+        raise ConfigurationError(source, "", "expected CLASS=FIRST,PLATEAU, such as structured=0.84,0.83")
+    values = []
+    for key, text in zip(("first", "plateau"), parts, strict=True):
+        try:
+            value = float(text)
+        except ValueError as error:
+            raise ConfigurationError(source, key, f"expected a number, found {text!r}") from error
+        if not 0.0 <= value <= 1.0:
+            raise ConfigurationError(source, key, f"{value} is not within 0..1")
+        values.append(value)
+    return _class(name, policy, source), (values[0], values[1])
+
+
+def _survival(first: float, plateau: float) -> list[float]:
+    return [first * plateau**i for i in range(LARGEST_GAMMA)]
+
+
+def _run_all(world: World, chosen: Sequence[RoutingPolicy]) -> list[PolicyRun]:
+    requests = len(world.workload)
+    with _progress() as progress:
+        overall = progress.add_task("policies", total=len(chosen))
+        runs = []
+        for routing in chosen:
+            task = progress.add_task(routing.name, total=requests)
+
+            def advance(done: int, task: Any = task) -> None:
+                progress.update(task, completed=done)
+
+            runs.append(replay(world, routing, advance))
+            progress.remove_task(task)
+            progress.advance(overall)
+    return runs
+
+
+@contextmanager
+def _progress() -> Iterator[Progress]:
+    console = Console(stderr=True)
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
+        yield progress
+
+
+def _trace_summary(classed: ClassedTrace) -> dict[str, Any]:
+    trace = classed.trace
+    return {
+        "source": trace.source,
+        "class": classed.request_class,
+        "requests": len(trace),
+        "span_s": trace.span_s,
+        "prompt_tokens": sum(trace.prompt_tokens),
+        "output_tokens": sum(trace.output_tokens),
+    }
+
+
+def _workload_summary(workload: Workload, scale: float) -> dict[str, Any]:
+    span = workload.arrival_s[-1] - workload.arrival_s[0]
+    by_class = [workload.class_of.count(i) for i in range(len(workload.classes))]
+    return {
+        "scale": scale,
+        "requests": len(workload),
+        "span_s": span,
+        "requests_per_second": len(workload) / span if span > 0 else None,
+        "prompt_tokens": sum(workload.prompt_tokens),
+        "output_tokens": workload.generated_tokens,
+        "requests_by_class": dict(zip(workload.classes, by_class, strict=True)),
+    }
+
+
+def _print(document: dict[str, Any], plans: Sequence[ReplicaPlan]) -> None:
+    console = Console()
+    if not console.is_terminal:
+        console = Console(width=_WIDE)
+    load, figures = document["workload"], document["policies"]
+    rate = load["requests_per_second"]
+    console.print(
+        f"{load['requests']:,} requests, {load['output_tokens']:,} output and {load['prompt_tokens']:,} prompt tokens"
+        + (f", {rate:.2f} requests/s" if rate is not None else "")
+        + f" (scale {load['scale']:g}); policy {document['policy']['name']}, seed {document['settings']['seed']}",
+        markup=False,
+        highlight=False,
+    )
+    console.print("fleet: " + ", ".join(_plan_text(plan) for plan in plans), markup=False, highlight=False)
+    console.print()
+    console.print(policy_table(figures))
+    if "adaptive" in figures:
+        console.print()
+        console.print(reason_table(figures, ["adaptive"]))
+
+
+def _plan_text(plan: ReplicaPlan) -> str:
+    gamma = plan.as_dict()["gamma"]
+    return f"{plan.name} (gamma {gamma})" if plan.speculative else f"{plan.name} (plain)"
