@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from typing import cast
 from collections.abc import Callable, Sequence
+from typing import cast
 
 import httptools
 

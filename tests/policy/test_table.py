@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from adaptive_gamma.policy import Policy, load_policy, rebuild_policy
-from adaptive_gamma.routing import PolicyPrices, ReplicaState, RequestNeeds, decide
+from adaptive_gamma.routing import DecisionLimits, PolicyPrices, ReplicaState, RequestNeeds, decide
 
 from .inputs import POLICIES, SHIPPED, small_inputs, small_policy
 
@@ -174,7 +174,9 @@ def test_a_policy_is_what_decide_asks_for(name: str) -> None:
         ReplicaState("spec", speculative=True, gamma=4, running=3, waiting=0, fresh_until=9.0),
         ReplicaState("plain", speculative=False, gamma=0, running=3, waiting=0, fresh_until=9.0),
     ]
-    decision = decide(RequestNeeds("code", 900), states, policy, now=1.0, tie_break=0.5)
+    decision = decide(
+        RequestNeeds("code", 900), states, policy, now=1.0, tie_break=0.5, limits=DecisionLimits(tie_margin=0.0)
+    )
     costs = {
         "spec": policy.marginal_row(4, 900)[3] / policy.expected_tokens("code", 4),
         "plain": policy.marginal_row(0, 900, False)[3],
