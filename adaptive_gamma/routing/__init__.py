@@ -8,8 +8,9 @@ from adaptive_gamma.routing.classify import (
     canonical_class,
     classify_prompt,
 )
-from adaptive_gamma.routing.decide import DecisionLimits, PolicyPrices, decide, least_loaded, load_of
+from adaptive_gamma.routing.decide import DecisionLimits, decide, least_loaded, load_of
 from adaptive_gamma.routing.decision import Candidate, Decision, RequestNeeds
+from adaptive_gamma.routing.pricing import PolicyPrices
 from adaptive_gamma.routing.replica import GammaSchedule, GammaSetting, Pool, ReplicaState
 
 __all__ = [

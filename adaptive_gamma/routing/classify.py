@@ -16,7 +16,7 @@ CLASSES = ("structured", "chat", "unsure")
 _ALIASES = {"code": "structured", "math": "structured", "prose": "chat"}
 _WINDOW = 4096
 """Characters looked at from each end of a prompt."""
-_LINES = 96
+_LINES = 48
 """Lines looked at, half from each end of that."""
 
 _TO_SPACE = bytes(c if chr(c).isalnum() or chr(c) in "+#_" or c >= 0x80 else 0x20 for c in range(256))

@@ -29,15 +29,16 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import Protocol, TypeAlias
+from typing import TypeAlias
 
 from adaptive_gamma.errors import NoReplica
 from adaptive_gamma.routing.decision import Candidate, Decision, RequestNeeds
-from adaptive_gamma.routing.replica import GammaSchedule, GammaSetting, ReplicaState
+from adaptive_gamma.routing.pricing import PolicyPrices, Pricing, gamma_at
+from adaptive_gamma.routing.replica import GammaSchedule, ReplicaState
 
-__all__ = ["DecisionLimits", "PolicyPrices", "decide", "least_loaded", "load_of"]
+__all__ = ["DecisionLimits", "decide", "least_loaded", "load_of"]
 
-_RUNNERS_UP = 3
+_RUNNERS_UP = 2
 
 # A replica that misses a soft requirement is used only when nothing better is left; the bits add up to a rank.
 _OVER_LIMIT = 1
@@ -46,25 +47,6 @@ _REFUSES = 4
 
 _Weighed: TypeAlias = tuple[float, int, int]
 """Marginal cost in seconds, index into the states, load found."""
-
-
-class PolicyPrices(Protocol):
-    """What the decision asks of a policy; ``adaptive_gamma.policy.Policy`` answers it."""
-
-    @property
-    def classes(self) -> tuple[str, ...]: ...
-
-    def class_for(self, name: str) -> str: ...
-
-    def expected_tokens(self, request_class: str, gamma: int) -> float: ...
-
-    def step_seconds(
-        self, batch: int, gamma: int, context_tokens: float | None = None, speculative: bool = True
-    ) -> float: ...
-
-    def marginal_row(
-        self, gamma: int, context_tokens: float | None = None, speculative: bool = True
-    ) -> list[float]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,11 +99,10 @@ def decide(
     Raises:
         NoReplica: every replica is excluded, draining, or does not have the model.
     """
-    request_class = policy.class_for(needs.request_class)
-    context, model, parameters = needs.prompt_tokens, needs.model, needs.parameters
+    pricing = Pricing(policy, policy.class_for(needs.request_class), needs.prompt_tokens)
+    rows, model, parameters = pricing.rows, needs.model, needs.parameters
     kv_limit, slo = limits.kv_usage, limits.slo_tpot_s
     foreign_of_unread: int | None = None
-    prices: dict[GammaSetting | None, tuple[list[float], float]] = {}
     excluded: list[tuple[str, str]] = []
     weighed: list[_Weighed] = []
     demoted: dict[int, list[_Weighed]] = {}
@@ -154,20 +135,16 @@ def decide(
             rank |= _REFUSES
 
         gamma = state.gamma if state.speculative else None
-        found = prices.get(gamma)
-        if found is None and not isinstance(gamma, GammaSchedule):
-            found = prices[gamma] = _prices(policy, request_class, gamma, context)
-        if found is None:
-            cost = _schedule_cost(state, request_class, policy, context, load)
-        else:
-            row, accepted = found
-            try:
-                cost = row[load]
-            except IndexError:
-                cost = _marginal_beyond(policy, load, gamma, context)
+        price = rows.get(gamma)
+        if price is None and not isinstance(gamma, GammaSchedule):
+            price = pricing.price(gamma)
+        if price is not None and load < len(price[0]):
+            # What marginal_cost gives for a fixed gamma, in one look-up.
             ratio = state.acceptance_ratio
-            cost /= 1.0 + (accepted if ratio is None else accepted * ratio)
-        if slo is not None and _tpot(state, request_class, policy, context, load + 1) > slo:
+            cost = price[0][load] / (1.0 + (price[2] if ratio is None else price[2] * ratio))
+        else:
+            cost = pricing.marginal_cost(state, load)
+        if slo is not None and pricing.tpot(state, load + 1) > slo:
             rank |= _OVER_LIMIT
         if rank:
             demoted.setdefault(rank, []).append((cost, index, load))
@@ -185,24 +162,16 @@ def decide(
     for other_rank, entries in demoted.items():
         excluded += [(states[i].name, _why(other_rank, states[i], limits)) for _, i, _ in entries]
 
-    def candidate(entry: _Weighed) -> Candidate:
-        cost, index, load = entry
-        state = states[index]
-        gamma, _ = _gamma_at(state, load + 1)
-        known = state.gamma is not None or state.speculative is False
-        tpot = _tpot(state, request_class, policy, context, load + 1)
-        return Candidate(state.name, state.pool, gamma if known else None, load, cost, tpot)
-
-    chosen = candidate(best)
+    chosen = _candidate(pricing, states, best)
     return Decision(
-        request_class=request_class,
-        replica=chosen.replica,
-        pool=chosen.pool,
-        gamma=chosen.gamma,
-        reason=_reason(best, rank, weighed, demoted, states, request_class, policy, context),
-        chosen=chosen,
-        runners_up=tuple([candidate(e) for e in weighed[: _RUNNERS_UP + 1] if e is not best][:_RUNNERS_UP]),
-        excluded=tuple(excluded),
+        pricing.request_class,
+        chosen.replica,
+        chosen.pool,
+        chosen.gamma,
+        _reason(pricing, policy.classes, states, best, rank, weighed, demoted),
+        chosen,
+        tuple([_candidate(pricing, states, e) for e in weighed[: _RUNNERS_UP + 1] if e is not best][:_RUNNERS_UP]),
+        tuple(excluded),
     )
 
 
@@ -269,47 +238,13 @@ def _settle_tie(weighed: list[_Weighed], margin: float, tie_break: float) -> _We
     return one if one[2] <= other[2] else other
 
 
-def _gamma_at(state: ReplicaState, batch: int) -> tuple[int, bool]:
-    """(gamma, speculative) that price a replica at a batch; an unknown gamma is priced as plain."""
-    if not state.speculative or state.gamma is None:
-        return 0, False
-    if isinstance(state.gamma, GammaSchedule):
-        return state.gamma.at(batch), True
-    return state.gamma, True
-
-
-def _tpot(state: ReplicaState, request_class: str, policy: PolicyPrices, context: float | None, batch: int) -> float:
-    """tau: seconds per output token of one request among ``batch``."""
-    gamma, speculative = _gamma_at(state, batch)
-    accepted = policy.expected_tokens(request_class, gamma) - 1.0
-    if state.acceptance_ratio is not None:
-        accepted *= state.acceptance_ratio
-    return policy.step_seconds(batch, gamma, context, speculative) / (1.0 + accepted)
-
-
-def _schedule_cost(
-    state: ReplicaState, request_class: str, policy: PolicyPrices, context: float | None, load: int
-) -> float:
-    """The marginal cost where gamma itself may change as the request joins."""
-    after = _tpot(state, request_class, policy, context, load + 1)
-    if load == 0:
-        return after
-    return after + load * (after - _tpot(state, request_class, policy, context, load))
-
-
-def _prices(
-    policy: PolicyPrices, request_class: str, gamma: int | None, context: float | None
-) -> tuple[list[float], float]:
-    """(marginal step cost by load, accepted draft tokens per step); gamma None stands for plain."""
-    if gamma is None:
-        return policy.marginal_row(0, context, False), 0.0
-    return policy.marginal_row(gamma, context, True), policy.expected_tokens(request_class, gamma) - 1.0
-
-
-def _marginal_beyond(policy: PolicyPrices, load: int, gamma: GammaSetting | None, context: float | None) -> float:
-    drafted = gamma if isinstance(gamma, int) else 0
-    after = policy.step_seconds(load + 1, drafted, context, gamma is not None)
-    return after + load * (after - policy.step_seconds(load, drafted, context, gamma is not None))
+def _candidate(pricing: Pricing, states: Sequence[ReplicaState], entry: _Weighed) -> Candidate:
+    cost, index, load = entry
+    state = states[index]
+    gamma = gamma_at(state, load + 1)
+    if gamma is None and state.speculative is False:
+        gamma = 0
+    return Candidate(state.name, state.pool, gamma, load, cost, pricing.tpot(state, load + 1))
 
 
 def _why(rank: int, state: ReplicaState, limits: DecisionLimits) -> str:
@@ -323,39 +258,39 @@ def _why(rank: int, state: ReplicaState, limits: DecisionLimits) -> str:
 
 
 def _reason(
+    pricing: Pricing,
+    classes: Sequence[str],
+    states: Sequence[ReplicaState],
     best: _Weighed,
     rank: int,
     weighed: list[_Weighed],
     demoted: dict[int, list[_Weighed]],
-    states: Sequence[ReplicaState],
-    request_class: str,
-    policy: PolicyPrices,
-    context: float | None,
 ) -> str:
     if rank & _UNHEALTHY:
         return "fallback"
-    if any(refusing[0] < best[0] for refusing in demoted.get(rank | _REFUSES, ())):
+    if demoted and any(refusing[0] < best[0] for refusing in demoted.get(rank | _REFUSES, ())):
         return "capability"
     if len(weighed) == 1:
         return "only_replica"
-    speculative = next((entry for entry in weighed if states[entry[1]].speculative), None)
-    plain = next((entry for entry in weighed if not states[entry[1]].speculative), None)
+    speculative = plain = None
+    for entry in weighed:
+        if states[entry[1]].speculative:
+            speculative = speculative or entry
+        else:
+            plain = plain or entry
+        if speculative and plain:
+            break
     if speculative is None or plain is None:
         return "balance"
     spec_state, plain_state = states[speculative[1]], states[plain[1]]
     if not states[best[1]].speculative:
-        idle_speculative = _tpot(spec_state, request_class, policy, context, 1)
-        return "high_load" if idle_speculative < _tpot(plain_state, request_class, policy, context, 1) else "class"
-    own = _tokens_per_step(spec_state, request_class, policy, speculative[2])
-    for other in policy.classes:
-        if speculative[0] * own > plain[0] * _tokens_per_step(spec_state, other, policy, speculative[2]):
+        return "high_load" if pricing.tpot(spec_state, 1) < pricing.tpot(plain_state, 1) else "class"
+    batch = speculative[2] + 1
+    step_cost = speculative[0] * pricing.tokens_per_step(spec_state, batch)
+    for other in classes:
+        if step_cost > plain[0] * pricing.tokens_per_step(spec_state, batch, other):
             return "class"
     return "low_load"
-
-
-def _tokens_per_step(state: ReplicaState, request_class: str, policy: PolicyPrices, load: int) -> float:
-    accepted = policy.expected_tokens(request_class, _gamma_at(state, load + 1)[0]) - 1.0
-    return 1.0 + (accepted if state.acceptance_ratio is None else accepted * state.acceptance_ratio)
 
 
 def _no_replica(needs: RequestNeeds, states: Sequence[ReplicaState], excluded: list[tuple[str, str]]) -> NoReplica:

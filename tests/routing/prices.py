@@ -34,6 +34,11 @@ class LinearPrices:
         tax = 1.1 if speculative and gamma == 0 else 1.0
         return tax * (self.fixed + self.per_token * batch * (gamma + 1) + self.draft * gamma)
 
+    def step_row(self, gamma: int, context_tokens: float | None = None, speculative: bool = True) -> list[float]:
+        return [
+            self.step_seconds(max(batch, 1), gamma, context_tokens, speculative) for batch in range(self.max_batch + 1)
+        ]
+
     def marginal_row(self, gamma: int, context_tokens: float | None = None, speculative: bool = True) -> list[float]:
         def t(batch: int) -> float:
             return self.step_seconds(batch, gamma, context_tokens, speculative)
