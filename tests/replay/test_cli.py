@@ -50,6 +50,7 @@ def test_the_document_holds_every_figure_of_every_policy(trace: str) -> None:
         "adaptive",
         *(f"fixed-{k}" for k in range(1, 9)),
         "plain",
+        "least-loaded",
         "round-robin",
         "oracle",
     ]
