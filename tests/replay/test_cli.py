@@ -9,7 +9,9 @@ from click.testing import CliRunner
 
 from adaptive_gamma.cli import dry_run
 from adaptive_gamma.errors import ConfigurationError, TraceError
+from adaptive_gamma.policy import load_policy, shipped_policies
 from adaptive_gamma.simulation.replay import FIGURES, MEANINGS
+from adaptive_gamma.simulation.replay.pricing import PLAIN, StepPrices
 from tests.replay.standin import HandPolicy
 
 TRACE = "TIMESTAMP,ContextTokens,GeneratedTokens\n" + "".join(
@@ -48,6 +50,7 @@ def test_the_document_holds_every_figure_of_every_policy(trace: str) -> None:
         "adaptive",
         *(f"fixed-{k}" for k in range(1, 9)),
         "plain",
+        "least-loaded",
         "round-robin",
         "oracle",
     ]
@@ -164,3 +167,27 @@ def test_help_defines_every_policy_and_figure() -> None:
     for name, meaning in MEANINGS.items():
         assert f"{name}: {meaning}." in text
     assert "regret_vs_oracle is the relative excess of mean latency over the oracle's" in text
+
+
+@pytest.mark.parametrize("name", sorted(shipped_policies()))
+def test_every_shipped_policy_replays(monkeypatch: pytest.MonkeyPatch, trace: str, name: str) -> None:
+    monkeypatch.undo()
+    result = CliRunner().invoke(
+        dry_run.command,
+        ["--json", "--policy", name, "--trace", trace, "--trace", "synthetic:code=code", "--limit", "200"],
+        catch_exceptions=False,
+    )
+    assert result.exit_code == 0
+    found = json.loads(result.stdout)
+    assert found["policy"]["name"] == load_policy(name).name
+    assert {"adaptive", "fixed-1", "plain", "least-loaded", "round-robin", "oracle"} <= set(found["policies"])
+    assert sum(found["policies"]["adaptive"]["decisions_by_reason"].values()) == 200
+
+
+def test_prompt_tokens_are_free_only_where_memory_binds() -> None:
+    """A few prompt tokens ride along with a memory-bound step; many cost their compute."""
+    policy = load_policy("article-h100-27b")
+    prices = StepPrices(policy, True, 2048)
+    assert prices.prefill_seconds(PLAIN, 1, 2048.0, 64) == pytest.approx(0.0, abs=1e-9)
+    assert prices.prefill_seconds(PLAIN, 1, 2048.0, 2048) > 0.8 * policy.prefill_seconds(2048)
+    assert prices.prefill_seconds(7, 64, 2048.0, 512) == pytest.approx(policy.prefill_seconds(512), rel=0.1)

@@ -11,17 +11,17 @@ import pytest
 from adaptive_gamma.simulation.replay import ClassedTrace, ReplicaPlan, Trace, Workload, World, merge
 from tests.replay.standin import HandPolicy
 
-SHARED_TRACES = Path(__file__).resolve().parents[2].parent / "shared" / "data" / "traces"
+CHECKOUT = Path(__file__).resolve().parents[2]
 
 
 def azure_trace(name: str) -> Path:
-    path = SHARED_TRACES / f"AzureLLMInferenceTrace_{name}.csv"
-    if not path.exists():
-        # A worktree lies one folder deeper than a clone.
-        path = SHARED_TRACES.parents[3] / "shared" / "data" / "traces" / path.name
-    if not path.exists():
-        pytest.skip(f"the public Azure trace {path.name} is not here")
-    return path
+    """A public trace beside the checkout, or a folder above where the checkout is a worktree; else the test skips."""
+    file = f"AzureLLMInferenceTrace_{name}.csv"
+    for folder in list(CHECKOUT.parents)[:2]:
+        path = folder / "shared" / "data" / "traces" / file
+        if path.exists():
+            return path
+    pytest.skip(f"the public Azure trace {file} is not here")
 
 
 def trace_of(rows: Sequence[tuple[float, int, int]], source: str = "rows") -> Trace:
