@@ -1,10 +1,13 @@
 """Which replica a request goes to: the one where its tokens come cheapest, its neighbours' delay included.
 
-    cost(r) = tau_r(n+1) + n (tau_r(n+1) - tau_r(n)),        tau_r(n) = t_step(n, gamma_r) / E_r(class, gamma_r)
+    cost(r)  = tau_r(n+1) + n (tau_r(n+1) - tau_r(n)) + n P / L
+    tau_r(n) = t_step(n, gamma_r) / E_r(class, gamma_r)
 
 ``n`` is the number of requests already on replica r, ``tau`` a request's time per output token there in seconds. The
-first term is what the request itself pays, the second what it takes from the n others. ``E_r`` is the policy's
-expected tokens per step, its accepted part scaled by the acceptance seen on that replica lately.
+first term is what the request itself pays, the second what its decoding takes from the n others. The third is what its
+prompt takes from them: while it is computed, P seconds, each of them stalls; L is the number of output tokens the request
+is expected to bring. ``E_r`` is the policy's expected tokens per step, its accepted part scaled by the acceptance seen on
+that replica lately.
 
 Reasons (``Decision.reason``):
 
@@ -99,8 +102,8 @@ def decide(
     Raises:
         NoReplica: every replica is excluded, draining, or does not have the model.
     """
-    pricing = Pricing(policy, policy.class_for(needs.request_class), needs.prompt_tokens)
-    rows, model, parameters = pricing.rows, needs.model, needs.parameters
+    pricing = Pricing(policy, needs)
+    rows, stall, model, parameters = pricing.rows, pricing.stall_seconds, needs.model, needs.parameters
     kv_limit, slo = limits.kv_usage, limits.slo_tpot_s
     foreign_of_unread: int | None = None
     excluded: list[tuple[str, str]] = []
@@ -141,7 +144,7 @@ def decide(
         if price is not None and load < len(price[0]):
             # What marginal_cost gives for a fixed gamma, in one look-up.
             ratio = state.acceptance_ratio
-            cost = price[0][load] / (1.0 + (price[2] if ratio is None else price[2] * ratio))
+            cost = price[0][load] / (1.0 + (price[2] if ratio is None else price[2] * ratio)) + load * stall
         else:
             cost = pricing.marginal_cost(state, load)
         if slo is not None and pricing.tpot(state, load + 1) > slo:
@@ -285,10 +288,11 @@ def _reason(
     spec_state, plain_state = states[speculative[1]], states[plain[1]]
     if not states[best[1]].speculative:
         return "high_load" if pricing.tpot(spec_state, 1) < pricing.tpot(plain_state, 1) else "class"
-    batch = speculative[2] + 1
-    step_cost = speculative[0] * pricing.tokens_per_step(spec_state, batch)
+    load = speculative[2]
+    stall = load * pricing.stall_seconds
+    step_cost = (speculative[0] - stall) * pricing.tokens_per_step(spec_state, load + 1)
     for other in classes:
-        if step_cost > plain[0] * pricing.tokens_per_step(spec_state, batch, other):
+        if step_cost / pricing.tokens_per_step(spec_state, load + 1, other) + stall > plain[0]:
             return "class"
     return "low_load"
 

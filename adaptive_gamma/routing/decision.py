@@ -20,6 +20,8 @@ class RequestNeeds(NamedTuple):
     """The model the client named; None accepts any."""
     parameters: frozenset[str] = frozenset()
     """The sampling parameters present that some replica may refuse, such as ``min_p``."""
+    max_output_tokens: int | None = None
+    """The most output tokens the client allows; None when it does not say."""
 
 
 class Candidate(NamedTuple):

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from typing import NamedTuple, Protocol
 
+from adaptive_gamma.routing.decision import RequestNeeds
 from adaptive_gamma.routing.replica import GammaSchedule, GammaSetting, ReplicaState
 
-__all__ = ["GammaPrice", "PolicyPrices", "Pricing"]
+__all__ = ["USUAL_OUTPUT_TOKENS", "GammaPrice", "PolicyPrices", "Pricing", "gamma_at"]
+
+USUAL_OUTPUT_TOKENS = 200
+"""Output tokens expected of a request that allows as many. On the Azure 2023 traces 100 to 400 route alike."""
 
 
 class PolicyPrices(Protocol):
@@ -47,12 +51,18 @@ class Pricing:
     A gamma of None stands for plain; gamma 0 on a speculative replica has a price of its own.
     """
 
-    __slots__ = ("_context", "_policy", "request_class", "rows")
+    __slots__ = ("_context", "_policy", "request_class", "rows", "stall_seconds")
 
-    def __init__(self, policy: PolicyPrices, request_class: str, context_tokens: float | None) -> None:
+    def __init__(self, policy: PolicyPrices, needs: RequestNeeds) -> None:
         self._policy = policy
-        self._context = context_tokens
-        self.request_class = request_class
+        self._context = needs.prompt_tokens
+        self.request_class = policy.class_for(needs.request_class)
+        prompt, output = (
+            needs.prompt_tokens or 0,
+            min(needs.max_output_tokens or USUAL_OUTPUT_TOKENS, USUAL_OUTPUT_TOKENS),
+        )
+        self.stall_seconds = policy.prefill_seconds(prompt) / output if prompt else 0.0
+        """P / L: what the request's prompt takes from each neighbour, per output token it brings."""
         self.rows: dict[GammaSetting | None, GammaPrice] = {}
         """Prices looked up so far."""
 
@@ -91,9 +101,9 @@ class Pricing:
         return self.step_seconds(gamma_at(state, batch), batch) / self.tokens_per_step(state, batch)
 
     def marginal_cost(self, state: ReplicaState, load: int) -> float:
-        """tau(n+1) + n (tau(n+1) - tau(n)), n = load; right also where gamma changes as the request joins."""
+        """tau(n+1) + n (tau(n+1) - tau(n)) + n P / L, n = load; right also where gamma changes as the request joins."""
         after = self.tpot(state, load + 1)
-        return after + load * (after - self.tpot(state, load)) if load else after
+        return after + load * (after - self.tpot(state, load) + self.stall_seconds) if load else after
 
 
 def gamma_at(state: ReplicaState, batch: int) -> int | None:

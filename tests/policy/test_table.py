@@ -177,9 +177,10 @@ def test_a_policy_is_what_decide_asks_for(name: str) -> None:
     decision = decide(
         RequestNeeds("code", 900), states, policy, now=1.0, tie_break=0.5, limits=DecisionLimits(tie_margin=0.0)
     )
+    stall = 3 * policy.prefill_seconds(900) / 200
     costs = {
-        "spec": policy.marginal_row(4, 900)[3] / policy.expected_tokens("code", 4),
-        "plain": policy.marginal_row(0, 900, False)[3],
+        "spec": policy.marginal_row(4, 900)[3] / policy.expected_tokens("code", 4) + stall,
+        "plain": policy.marginal_row(0, 900, False)[3] + stall,
     }
     assert decision.replica == min(costs, key=lambda replica: costs[replica])
     assert decision.chosen.cost_s == pytest.approx(min(costs.values()))

@@ -44,3 +44,6 @@ class LinearPrices:
             return self.step_seconds(batch, gamma, context_tokens, speculative)
 
         return [t(n + 1) + n * (t(n + 1) - t(n)) if n else t(1) for n in range(self.max_batch)]
+
+    def prefill_seconds(self, tokens: int) -> float:
+        return self.per_token * tokens

@@ -111,6 +111,30 @@ def test_no_replica_left_out_is_cheaper_than_the_chosen_one(
     assert decision.replica not in [c.replica for c in decision.runners_up]
 
 
+@given(
+    load=st.integers(0, 200),
+    gamma=st.sampled_from([None, 0, 3]),
+    prompt=st.integers(1, 50_000),
+    allowed=st.none() | st.integers(1, 1000),
+)
+def test_a_prompt_stalls_every_neighbour_once(load: int, gamma: int | None, prompt: int, allowed: int | None) -> None:
+    state = replica("r", gamma, load=load, speculative=gamma is not None)
+    without = choose([state]).chosen.cost_s
+    needs = RequestNeeds("chat", prompt_tokens=prompt, max_output_tokens=allowed)
+    with_prompt = choose([state], needs=needs).chosen
+    stall = PRICES.prefill_seconds(prompt) / min(allowed or 200, 200)
+    assert with_prompt.cost_s == pytest.approx(without + load * stall)
+    if gamma == 3:
+        scheduled = choose([replica("r", GammaSchedule([(1, 500, 3)]), load=load)], needs=needs).chosen
+        assert scheduled.cost_s == pytest.approx(with_prompt.cost_s)
+
+
+def test_a_long_prompt_goes_where_it_stalls_few() -> None:
+    fleet = [replica("spec", 4, load=4), replica("plain", load=0)]
+    assert choose(fleet, "structured").replica == "spec"
+    assert choose(fleet, needs=RequestNeeds("structured", prompt_tokens=30_000)).replica == "plain"
+
+
 def test_gamma_zero_on_a_speculative_engine_pays_its_tax() -> None:
     fleet = [replica("idle-drafter", 0, speculative=True), replica("plain", 0)]
     assert choose(fleet).replica == "plain"
