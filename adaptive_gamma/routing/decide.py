@@ -5,9 +5,9 @@
 
 ``n`` is the number of requests already on replica r, ``tau`` a request's time per output token there in seconds. The
 first term is what the request itself pays, the second what its decoding takes from the n others. The third is what its
-prompt takes from them: while it is computed, P seconds, each of them stalls; L is the number of output tokens the request
-is expected to bring. ``E_r`` is the policy's expected tokens per step, its accepted part scaled by the acceptance seen on
-that replica lately.
+prompt takes from them: while it is computed, P seconds, each of them stalls; L is the number of output tokens the
+request is expected to bring. ``E_r`` is the policy's expected tokens per step, its accepted part scaled by the
+acceptance seen on that replica lately.
 
 Reasons (``Decision.reason``):
 
@@ -142,7 +142,7 @@ def decide(
         if price is None and not isinstance(gamma, GammaSchedule):
             price = pricing.price(gamma)
         if price is not None and load < len(price[0]):
-            # What marginal_cost gives for a fixed gamma, in one look-up.
+            # One look-up gives what marginal_cost works out, as long as gamma is fixed.
             ratio = state.acceptance_ratio
             cost = price[0][load] / (1.0 + (price[2] if ratio is None else price[2] * ratio)) + load * stall
         else:
