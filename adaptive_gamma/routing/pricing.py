@@ -33,6 +33,8 @@ class PolicyPrices(Protocol):
         self, gamma: int, context_tokens: float | None = None, speculative: bool = True
     ) -> list[float]: ...
 
+    def prefill_seconds(self, tokens: int) -> float: ...
+
 
 class GammaPrice(NamedTuple):
     """Prices of one gamma at one context, for one class."""
