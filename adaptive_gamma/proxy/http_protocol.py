@@ -106,7 +106,9 @@ class StrictHttpProtocol(HttpToolsProtocol):
         running = self._running
         if running is None:
             return False
-        return not running.response_complete or bool(self.pipeline) or self.transport.is_closing()
+        if not running.response_complete or self.pipeline:
+            return True
+        return self.transport.get_write_buffer_size() > 0
 
     # -- the connection -----------------------------------------------------------------------------------------------
 
