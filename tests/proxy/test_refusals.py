@@ -261,7 +261,8 @@ async def test_offer_to_upgrade_is_not_taken() -> None:
         assert answer.status == 200
         request = engine.requests[0]
         assert request.one("upgrade") is request.one("http2-settings") is request.one("connection") is None
-        assert await client.closed() == b""
+        assert request.body == post().partition(b"\r\n\r\n")[2]
+        assert (await client.ask(post())).status == 200
 
 
 async def test_a_head_that_never_ends_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
