@@ -128,7 +128,7 @@ async def test_observe_records_and_sends_to_the_least_loaded() -> None:
     async with (
         GatedEngine(_silent) as one,
         GatedEngine(_silent) as two,
-        running_proxy([one, two], gammas=[8, 0], mode="observe") as proxy,
+        running_proxy([one, two], gammas=[3, 0], mode="observe") as proxy,
     ):
         await until(lambda: all(r.scraped_at is not None for r in proxy.plane.fleet.replicas), "first scrapes")
         clients = [proxy.client() for _ in range(6)]
@@ -146,7 +146,7 @@ async def test_observe_records_and_sends_to_the_least_loaded() -> None:
             pool = answer.one("x-adaptive-gamma-pool")
             seen.add((answer.one("x-adaptive-gamma-replica"), pool, answer.one("x-adaptive-gamma-gamma")))
             client.drop()
-        assert seen == {("r0", "speculative", "8"), ("r1", "plain", "0")}
+        assert seen == {("r0", "speculative", "3"), ("r1", "plain", "0")}
         page = json.loads((await proxy.admin("/decisions")).body)["decisions"]
         assert {entry["decision"]["replica"] for entry in page} == {"r0"}
         assert {entry["sent_to"] for entry in page} == {"r0", "r1"}
@@ -186,7 +186,7 @@ async def test_multipart_passes_unparsed() -> None:
 
 
 async def test_delicate_parameters_avoid_speculative_replicas() -> None:
-    async with GatedEngine() as one, GatedEngine() as two, running_proxy([one, two], gammas=[8, 0]) as proxy:
+    async with GatedEngine() as one, GatedEngine() as two, running_proxy([one, two], gammas=[3, 0]) as proxy:
         await until(lambda: all(r.scraped_at is not None for r in proxy.plane.fleet.replicas), "first scrapes")
         plain = await proxy.ask(post(body={"prompt": "x", "min_p": 0.1}))
         assert plain.one("x-adaptive-gamma-pool") == "plain"
