@@ -90,6 +90,8 @@ class StrictHttpProtocol(HttpToolsProtocol):
         self._in_head = False
         self._head_bytes = 0
         self._head_fed = 0
+        self._offered = False
+        """The head just read asks for another protocol."""
         self._refusal: tuple[int, str, str] | None = None
         self._starting: _Cycle | None = None
         self._running: _Cycle | None = None
@@ -106,7 +108,9 @@ class StrictHttpProtocol(HttpToolsProtocol):
         running = self._running
         if running is None:
             return False
-        return not running.response_complete or bool(self.pipeline) or self.transport.is_closing()
+        if not running.response_complete or self.pipeline:
+            return True
+        return self.transport.get_write_buffer_size() > 0
 
     # -- the connection -----------------------------------------------------------------------------------------------
 
@@ -128,12 +132,7 @@ class StrictHttpProtocol(HttpToolsProtocol):
             self._unset_keepalive_if_required()
         all_head = self._in_head or self.cycle is None or not self.cycle.more_body
         try:
-            self.parser.feed_data(data)
-        except httptools.HttpParserUpgrade:
-            # An offer we need not take; what follows it on this connection is not ours to guess.
-            self._deaf = True
-            if self.cycle is not None:
-                self.cycle.keep_alive = False
+            self._feed(data)
         except httptools.HttpParserError:
             self._refusal = self._refusal or (400, "the request is not valid HTTP/1.1", "invalid_http")
         if self._in_head and all_head and not self.pipeline and self._refusal is None:
@@ -151,6 +150,29 @@ class StrictHttpProtocol(HttpToolsProtocol):
         if self.pipeline and not self._body_waits():
             # Keep reading, or the client's going away would not be seen.
             self.flow.resume_reading()
+
+    def _feed(self, data: bytes) -> None:
+        while True:
+            try:
+                self.parser.feed_data(data)
+                return
+            except httptools.HttpParserUpgrade as offer:
+                # An offer we do not take (some clients make it with every first request). The parser stops behind
+                # such a head and would lose the body, so it is given the head again, without the offer.
+                data = self._head_without_offer() + data[offer.args[0] :]
+                self.parser = httptools.HttpRequestParser(self)
+                self.parser.set_dangerous_leniencies(lenient_data_after_close=True)
+
+    def _head_without_offer(self) -> bytes:
+        lines = [b"%b %b HTTP/1.1\r\n" % (self.parser.get_method(), self.url)]
+        for name, value in self.headers:
+            if name == b"connection":
+                tokens = [token.strip() for token in value.split(b",")]
+                value = b", ".join(token for token in tokens if token.lower() not in _OFFER)
+            if name not in _OFFER:
+                lines.append(b"%b: %b\r\n" % (name, value))
+        lines.append(b"\r\n")
+        return b"".join(lines)
 
     def _hold(self, data: bytes) -> None:
         """Keep what a client pipelines behind requests that still wait; past a limit stop reading it."""
@@ -211,7 +233,10 @@ class StrictHttpProtocol(HttpToolsProtocol):
 
     def _refuse_request(self, status: int, message: str, code: str) -> None:
         self._deaf = True
-        self._starting = None
+        starting, self._starting = self._starting, None
+        if starting is not None and not starting.more_body:
+            # Rubbish behind a request that came whole in the same bytes.
+            self._start(starting)
         running = self._running
         if running is None or running.response_complete:
             self.refuse(status, message, code)
@@ -252,6 +277,9 @@ class StrictHttpProtocol(HttpToolsProtocol):
         if refusal is not None:
             self._refusal = refusal
             raise httptools.HttpParserError
+        self._offered = self.parser.should_upgrade()
+        if self._offered:
+            return
         version = self.parser.get_http_version()
         url = httptools.parse_url(self.url)
         path = url.path.decode("ascii")
@@ -285,6 +313,8 @@ class StrictHttpProtocol(HttpToolsProtocol):
     def _judge_head(self) -> tuple[int, str, str] | None:
         if self._head_bytes > HEAD_LIMIT:
             return _HEAD_TOO_LARGE
+        if self.parser.get_method() == b"CONNECT":
+            return 400, "CONNECT is not supported", "invalid_http"
         version = self.parser.get_http_version()
         if version not in ("1.1", "1.0"):
             return 505, f"HTTP/{version} is not supported", "invalid_http"
@@ -309,6 +339,8 @@ class StrictHttpProtocol(HttpToolsProtocol):
         self.tasks.add(task)
 
     def on_message_complete(self) -> None:
+        if self._offered:
+            return
         super().on_message_complete()
         if self._linger_timer is not None:
             self._linger_timer.cancel()
@@ -348,4 +380,5 @@ class StrictHttpProtocol(HttpToolsProtocol):
             running.keep_alive = False
 
 
+_OFFER = frozenset({b"upgrade", b"http2-settings"})
 _HEAD_TOO_LARGE = (431, "the request head is over 64 KiB", "head_too_large")

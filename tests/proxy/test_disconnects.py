@@ -96,6 +96,7 @@ async def test_while_it_does_not_read() -> None:
         while not x.left.is_set():
             await x.writable.wait()
             x.chunk(b"x" * 65536)
+            await asyncio.sleep(0)
 
     async with GatedEngine(flood) as engine, running_proxy([engine]) as proxy, proxy.client(limit=1024) as client:
         client.send(post())

@@ -1,4 +1,4 @@
-"""An engine whose every byte is scripted: heads, chunks, silences, deaths; it records what came and when it was left."""
+"""An engine whose every byte is scripted: heads, chunks, silences, deaths; it records what came, and its leaving."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ async def until(condition: Callable[[], bool], what: str) -> None:
     """Wait for a condition, at most ten seconds."""
     try:
         async with asyncio.timeout(DEADLINE_S):
-            while not condition():
+            while not condition():  # noqa: ASYNC110  # what is waited for has no event
                 await asyncio.sleep(0.002)
     except TimeoutError:
         raise AssertionError(f"did not happen: {what}") from None

@@ -5,46 +5,25 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 from adaptive_gamma.config import Settings
 from adaptive_gamma.fleet import Fleet
+from adaptive_gamma.policy import Policy, load_policy
 from adaptive_gamma.proxy import DataPlane, ProxyServer
 from tests.support.gated_engine import GatedEngine, until
 from tests.support.raw_client import Answer, RawClient
 
-__all__ = ["FlatPolicy", "RunningProxy", "running_proxy"]
+__all__ = ["RunningProxy", "running_proxy"]
 
 
-class FlatPolicy:
-    """Prices by hand: a step takes 10 ms whatever runs, each draft token 1 ms, each of them accepted at 0.6."""
+POLICY = "h200-llama3-70b-fp8"
 
-    name = "flat"
-    classes = ("structured", "chat", "unsure")
-    default_class = "unsure"
-    max_gamma = 8
-    max_batch = 64
 
-    def class_for(self, name: str) -> str:
-        return name if name in self.classes else self.default_class
-
-    def expected_tokens(self, request_class: str, gamma: int) -> float:
-        return 1.0 + 0.6 * gamma
-
-    def step_seconds(
-        self, batch: int, gamma: int, context_tokens: float | None = None, speculative: bool = True
-    ) -> float:
-        return 0.010 + 0.001 * gamma + 0.0001 * batch
-
-    def marginal_row(self, gamma: int, context_tokens: float | None = None, speculative: bool = True) -> list[float]:
-        step = [self.step_seconds(n, gamma, context_tokens, speculative) for n in range(self.max_batch + 1)]
-        return [step[n + 1] + n * (step[n + 1] - step[n]) for n in range(self.max_batch)]
-
-    def best_gamma(self, request_class: str, batch: int, context_tokens: float | None = None) -> int:
-        return 4 if batch <= 32 else 2
-
-    def plain_wins_from(self, request_class: str, context_tokens: float | None = None) -> int | None:
-        return None
+@cache
+def _policy() -> Policy:
+    return load_policy(POLICY)
 
 
 @dataclass
@@ -104,7 +83,7 @@ async def running_proxy(
     values: dict[str, Any] = {
         "listen": "127.0.0.1:0",
         "admin": "127.0.0.1:00",
-        "policy": "flat",
+        "policy": POLICY,
         "scrape": {"interval_s": 3600, "stale_after_s": 3600},
         "health": {"interval_s": 3600},
         "drain": {"grace_s": 0},
@@ -119,7 +98,7 @@ async def running_proxy(
     }
     values.update(settings)
     loaded = Settings(**values)
-    policy = FlatPolicy()
+    policy = _policy()
     fleet = Fleet(
         loaded.replicas,
         scrape=loaded.scrape,

@@ -1,0 +1,221 @@
+"""``adaptive-gamma serve`` as a process: start-up line, drain, second signal, reload, exit codes."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import shutil
+import signal
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from adaptive_gamma.policy import find_policy
+from tests.support.gated_engine import DEADLINE_S, EngineExchange, GatedEngine, until
+from tests.support.raw_client import RawClient, post
+
+_LISTENING = re.compile(r"listening on http://127\.0\.0\.1:(\d+), admin on http://127\.0\.0\.1:(\d+)")
+
+
+async def _silent(x: EngineExchange) -> None:
+    """The test speaks for the engine."""
+
+
+@dataclass
+class Served:
+    """A running command."""
+
+    process: asyncio.subprocess.Process
+    lines: list[str] = field(default_factory=list)
+    port: int = 0
+    admin: int = 0
+
+    def signal(self, number: int) -> None:
+        self.process.send_signal(number)
+
+    async def logged(self, text: str) -> None:
+        await until(lambda: any(text in line for line in self.lines), f"log line with {text!r} in {self.lines}")
+
+    async def exit(self) -> int:
+        async with asyncio.timeout(DEADLINE_S):
+            return await self.process.wait()
+
+
+@asynccontextmanager
+async def serve(tmp_path: Path, engines: list[GatedEngine], **settings: Any) -> AsyncIterator[Served]:
+    config = tmp_path / "serve.yaml"
+    values = {
+        "listen": "127.0.0.1:0",
+        "admin": "127.0.0.1:00",
+        "policy": "h200-llama3-70b-fp8",
+        "replicas": [{"name": f"r{n}", "url": engine.url, "gamma": 0} for n, engine in enumerate(engines)],
+        **settings,
+    }
+    config.write_text(yaml.safe_dump(values))
+    command = [sys.executable, "-m", "adaptive_gamma", "serve", "--config", str(config)]
+    process = await asyncio.create_subprocess_exec(*command, stderr=asyncio.subprocess.PIPE)
+    served = Served(process)
+    assert process.stderr is not None
+    stderr = process.stderr
+
+    async def read() -> None:
+        async for line in stderr:
+            served.lines.append(line.decode().rstrip())
+
+    reader = asyncio.create_task(read())
+    try:
+        async with asyncio.timeout(60):
+            while not (found := next(filter(None, map(_LISTENING.search, served.lines)), None)):
+                assert process.returncode is None, served.lines
+                await asyncio.sleep(0.01)
+        served.port, served.admin = int(found[1]), int(found[2])
+        yield served
+    finally:
+        if process.returncode is None:
+            process.kill()
+        await process.wait()
+        await reader
+
+
+async def _get(port: int, path: str) -> tuple[int, bytes]:
+    async with RawClient(port) as client:
+        answer = await client.ask(f"GET {path} HTTP/1.1\r\nhost: a\r\n\r\n".encode(), "GET")
+        return answer.status, answer.body
+
+
+async def test_drain_lets_streams_finish(tmp_path: Path) -> None:
+    async with GatedEngine(_silent) as engine, serve(tmp_path, [engine]) as served:
+        assert await _get(served.admin, "/livez") == (200, b"ok\n")
+        assert (await _get(served.admin, "/readyz"))[0] == 200
+        async with RawClient(served.port) as client, RawClient(served.port) as waiting, RawClient(served.port) as idle:
+            engine.script = _silent
+            client.send(post())
+            first = await engine.arrived()
+            first.head()
+            first.chunk(b"one")
+            head = await client.head()
+            assert head.one("connection") is None
+            waiting.send(post())
+            second = await engine.arrived(2)
+            served.signal(signal.SIGTERM)
+            await served.logged("draining: 2 requests open")
+            assert (await _get(served.admin, "/readyz")) == (503, b"not ready: draining\n")
+            assert (await _get(served.admin, "/livez"))[0] == 200
+            assert await idle.closed() == b""
+            async with RawClient(served.port) as late:
+                late.send(post())
+                third = await engine.arrived(3)
+                third.answer(200, b"{}")
+                answer = await late.answer()
+                assert (answer.status, answer.one("connection")) == (200, "close")
+            second.answer(200, b"{}")
+            answer = await waiting.answer()
+            assert (answer.status, answer.one("connection")) == (200, "close")
+            first.chunk(b"two")
+            first.end()
+            rest = await client.rest(head)
+            assert (rest.body, rest.complete) == (b"onetwo", True)
+        assert await served.exit() == 0
+        assert not any("Traceback" in line or "cut" in line for line in served.lines), served.lines
+
+
+async def test_past_the_grace_the_rest_is_cut_and_said_so(tmp_path: Path) -> None:
+    drain = {"grace_s": 0.3}
+    async with GatedEngine(_silent) as engine, serve(tmp_path, [engine], drain=drain) as served:
+        async with RawClient(served.port) as client, RawClient(served.port) as other:
+            client.send(post())
+            x = await engine.arrived()
+            x.head()
+            x.chunk(b"one")
+            head = await client.head()
+            assert await client.chunk() == b"one"
+            other.send(post())
+            await engine.arrived(2)
+            served.signal(signal.SIGTERM)
+            rest = await client.rest(head)
+            assert not rest.complete
+        assert await served.exit() == 0
+        await x.gone()
+        assert any("2 requests were still open and are cut" in line for line in served.lines), served.lines
+        assert not any("Traceback" in line for line in served.lines), served.lines
+
+
+async def test_second_signal_cuts_at_once(tmp_path: Path) -> None:
+    async with GatedEngine(_silent) as engine, serve(tmp_path, [engine]) as served, RawClient(served.port) as client:
+        client.send(post())
+        await engine.arrived()
+        served.signal(signal.SIGINT)
+        await served.logged("draining")
+        served.signal(signal.SIGINT)
+        assert await served.exit() == 0
+        assert any("1 requests were still open and are cut" in line for line in served.lines)
+
+
+async def test_policy_is_read_again_on_sighup(tmp_path: Path) -> None:
+    policy = tmp_path / "policy.yaml"
+    shutil.copy(find_policy("h200-llama3-70b-fp8"), policy)
+    async with GatedEngine() as engine, serve(tmp_path, [engine], policy=str(policy)) as served:
+        served.signal(signal.SIGHUP)
+        await served.logged("loaded again")
+        policy.write_text("schema: something else\n")
+        served.signal(signal.SIGHUP)
+        await served.logged("the policy stays as it is")
+        page = (await _get(served.admin, "/metrics"))[1].decode()
+        assert "adaptive_gamma_config_reload_failures_total 1.0" in page
+        async with RawClient(served.port) as client:
+            assert (await client.ask(post())).status == 200
+
+
+async def test_a_port_in_use_is_told_and_exits_2(tmp_path: Path) -> None:
+    async with GatedEngine() as engine:
+        config = tmp_path / "c.yaml"
+        config.write_text(
+            yaml.safe_dump({"policy": "h200-llama3-70b-fp8", "replicas": [{"name": "r", "url": engine.url}]})
+        )
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "adaptive_gamma", "serve", "--config", str(config),
+            "--listen", f"127.0.0.1:{engine.port}", "--admin", "127.0.0.1:0",
+            stderr=asyncio.subprocess.PIPE,
+        )  # fmt: skip
+        _, errors = await process.communicate()
+        assert process.returncode == 2
+        assert f"cannot listen on 127.0.0.1:{engine.port}" in errors.decode()
+        assert "Traceback" not in errors.decode()
+
+
+async def test_wrong_settings_exit_2_with_one_line_each(tmp_path: Path) -> None:
+    config = tmp_path / "c.yaml"
+    config.write_text("policyy: x\nreplicas: []\n")
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "adaptive_gamma", "serve", "--config", str(config), stderr=asyncio.subprocess.PIPE
+    )
+    _, errors = await process.communicate()
+    assert process.returncode == 2
+    text = errors.decode()
+    assert "policyy: no such key (did you mean 'policy'?)" in text
+    assert "policy: is missing" in text
+    assert "Traceback" not in text
+
+
+async def test_status_page(tmp_path: Path) -> None:
+    async with GatedEngine(models=["m"]) as engine, serve(tmp_path, [engine]) as served:
+
+        async def seen() -> dict[str, Any]:
+            page: dict[str, Any] = json.loads((await _get(served.admin, "/status"))[1])
+            return page
+
+        async with asyncio.timeout(DEADLINE_S):
+            while (page := await seen())["replicas"][0]["running"] is None:
+                await asyncio.sleep(0.05)
+        assert page["mode"] == "act"
+        assert page["replicas"][0]["name"] == "r0"
+        assert page["replicas"][0]["in_flight"] == 0
+        assert page["policy"]["name"]
+        table = json.loads((await _get(served.admin, "/policy"))[1])["table"]
+        assert table["chat"]["best_gamma"][0][0] == 1
