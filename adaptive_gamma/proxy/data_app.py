@@ -116,7 +116,9 @@ class DataApp:
             header=client.request_class,
             text=request.prompt_text if endpoint.generates else None,
         )
-        return RequestNeeds(request_class, request.prompt_tokens, request.model, request.parameters)
+        return RequestNeeds(
+            request_class, request.prompt_tokens, request.model, request.parameters, request.max_output_tokens
+        )
 
     def _search_order(self) -> list[str]:
         """Healthy replicas; all of them where none is."""

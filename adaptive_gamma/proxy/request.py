@@ -22,6 +22,7 @@ WINDOW = 4096
 
 _ITEMS_AT_EACH_END = 64
 _DELICATE = ("min_p", "logit_bias")
+_OUTPUT_LIMITS = ("max_completion_tokens", "max_output_tokens", "max_tokens", "n_predict")
 
 
 class ClientGone(Exception):
@@ -80,6 +81,15 @@ class JsonRequest:
         self.user: str | None = user if isinstance(user, str) else None
         self.prompt_tokens = size // 4
         """An estimate: four bytes of the body to a token."""
+
+    @property
+    def max_output_tokens(self) -> int | None:
+        """The most output tokens the client allows, by any of the names the APIs have for it."""
+        for name in _OUTPUT_LIMITS:
+            value = self._fields.get(name)
+            if isinstance(value, int) and not isinstance(value, bool) and value > 0:
+                return value
+        return None
 
     @property
     def parameters(self) -> frozenset[str]:
