@@ -13,7 +13,9 @@ from tests.support.gated_engine import EngineExchange, GatedEngine, answer_json,
 from tests.support.raw_client import post
 from tests.support.running_proxy import running_proxy
 
-CODE = {"messages": [{"role": "user", "content": "```python\ndef f(x):\n    return x\n```\nfix the bug in this function"}]}
+CODE = {
+    "messages": [{"role": "user", "content": "```python\ndef f(x):\n    return x\n```\nfix the bug in this function"}]
+}
 
 
 async def _silent(x: EngineExchange) -> None:
