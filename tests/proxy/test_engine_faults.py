@@ -8,7 +8,7 @@ import logging
 import pytest
 
 from tests.support.gated_engine import EngineExchange, GatedEngine, answer_json, until
-from tests.support.raw_client import post
+from tests.support.raw_client import Answer, post
 from tests.support.running_proxy import running_proxy
 
 
@@ -203,7 +203,7 @@ async def test_connect_failure_goes_to_the_other_replica_with_the_whole_body() -
         url = dead.url
     async with GatedEngine() as engine, running_proxy([url, engine]) as proxy:
         body = b'{"model":"m","prompt":"' + b"p" * 100_000 + b'"}'
-        answers = []
+        answers: list[Answer] = []
         while len(answers) < 8 or not proxy.retries("connect_error"):
             answers.append(await proxy.ask(post("/v1/completions", body)))
         assert {(a.status, a.one("x-adaptive-gamma-replica")) for a in answers} == {(200, "r1")}

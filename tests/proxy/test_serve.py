@@ -212,7 +212,7 @@ async def test_status_page(tmp_path: Path) -> None:
 
         async with asyncio.timeout(DEADLINE_S):
             while (page := await seen())["replicas"][0]["running"] is None:
-                await asyncio.sleep(0.05)
+                pass
         assert page["mode"] == "act"
         assert page["replicas"][0]["name"] == "r0"
         assert page["replicas"][0]["in_flight"] == 0

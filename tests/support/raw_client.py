@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import TracebackType
 
@@ -40,7 +41,7 @@ class Answer:
 
 def post(
     path: str = "/v1/chat/completions",
-    body: bytes | dict[str, object] | None = None,
+    body: bytes | Mapping[str, object] | None = None,
     headers: tuple[tuple[str, str], ...] = (),
     method: str = "POST",
 ) -> bytes:

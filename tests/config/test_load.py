@@ -1,0 +1,185 @@
+"""Settings from file and environment, and what is said of wrong ones."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from adaptive_gamma.config import Settings, load_settings
+from adaptive_gamma.errors import ConfigurationError
+
+GOOD: dict[str, Any] = {"policy": "p", "replicas": [{"name": "a", "url": "http://127.0.0.1:1"}]}
+
+
+def _load(tmp_path: Path, text: str | dict[str, Any], environment: dict[str, str] | None = None) -> Settings:
+    path = tmp_path / "c.yaml"
+    path.write_text(text if isinstance(text, str) else yaml.safe_dump(text))
+    return load_settings(path, environment=environment or {})
+
+
+def _problems(tmp_path: Path, text: str | dict[str, Any], environment: dict[str, str] | None = None) -> list[str]:
+    with pytest.raises(ConfigurationError) as caught:
+        _load(tmp_path, text, environment)
+    return [line.removeprefix(f"{tmp_path / 'c.yaml'}: ") for line in str(caught.value).splitlines()]
+
+
+def test_defaults(tmp_path: Path) -> None:
+    settings = _load(tmp_path, GOOD)
+    assert (settings.listen, settings.admin, settings.mode) == ("127.0.0.1:8080", "127.0.0.1:9090", "act")
+    assert settings.replicas[0].gamma == "auto"
+    assert (settings.retry.attempts, settings.drain.grace_s) == (1, 120)
+
+
+def test_the_whole_example(tmp_path: Path) -> None:
+    text = """
+listen: 127.0.0.1:8081
+admin: 127.0.0.1:9091
+policy: policies/NAME.yaml
+mode: observe
+replicas:
+  - {name: spec-0, url: "http://127.0.0.1:8001", engine: vllm, gamma: auto, model: null}
+  - {name: plain-0, url: "http://127.0.0.1:8002/", engine: vllm, gamma: 0}
+  - {name: scheduled, url: "https://engine.test", engine: vllm, gamma: [[1, 8, 5], [9, 64, 2]]}
+engine_api_key: null
+classify: {header: x-adaptive-gamma-class, default: unsure, rules: [{path: /v1/completions, class: code}]}
+scrape: {interval_s: 1.0, timeout_s: 0.5, stale_after_s: 3.0}
+health: {path: /health, interval_s: 5.0, timeout_s: 2.0, down_after: 3, up_after: 2}
+limits: {body_bytes: 67108864, connect_timeout_s: 5, first_byte_timeout_s: 600, idle_timeout_s: 300}
+retry: {attempts: 1}
+drain: {grace_s: 120}
+"""
+    settings = _load(tmp_path, text)
+    assert settings.replicas[1].url == "http://127.0.0.1:8002"
+    assert settings.replicas[2].gamma == [(1, 8, 5), (9, 64, 2)]
+    assert settings.classify.rules[0].request_class == "code"
+
+
+def test_environment_wins_key_by_key(tmp_path: Path) -> None:
+    environment = {
+        "ADAPTIVE_GAMMA_MODE": "observe",
+        "ADAPTIVE_GAMMA_SCRAPE__INTERVAL_S": "2.5",
+        "ADAPTIVE_GAMMA_ENGINE_API_KEY": "123",
+        "ADAPTIVE_GAMMA_ALLOW_PATHS": '["/x"]',
+        "OTHER": "1",
+    }
+    settings = _load(tmp_path, {**GOOD, "scrape": {"interval_s": 1, "timeout_s": 0.25}}, environment)
+    assert settings.mode == "observe"
+    assert (settings.scrape.interval_s, settings.scrape.timeout_s) == (2.5, 0.25)
+    assert settings.engine_api_key is not None
+    assert settings.engine_api_key.get_secret_value() == "123"
+    assert settings.allow_paths == ["/x"]
+
+
+def test_environment_alone() -> None:
+    environment = {
+        "ADAPTIVE_GAMMA_POLICY": "p",
+        "ADAPTIVE_GAMMA_REPLICAS": '[{"name": "a", "url": "http://h:1", "gamma": 3}]',
+        "ADAPTIVE_GAMMA_LIMITS": '{"idle_timeout_s": 7, "body_bytes": 1}',
+        "ADAPTIVE_GAMMA_LIMITS__BODY_BYTES": "2",
+    }
+    settings = load_settings(None, environment=environment)
+    assert settings.replicas[0].gamma == 3
+    assert (settings.limits.idle_timeout_s, settings.limits.body_bytes) == (7, 2)
+
+
+def test_overrides_win() -> None:
+    environment = {"ADAPTIVE_GAMMA_POLICY": "p", "ADAPTIVE_GAMMA_REPLICAS": '[{"name": "a", "url": "http://h:1"}]'}
+    settings = load_settings(None, environment=environment, overrides={"policy": "q", "listen": None})
+    assert (settings.policy, settings.listen) == ("q", "127.0.0.1:8080")
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"polcy": 1}, "polcy: no such key (did you mean 'policy'?)"),
+        ({"zzz": 1}, "zzz: no such key"),
+        ({"mode": "acting"}, "mode: input should be 'act' or 'observe', not 'acting' (did you mean 'act'?)"),
+        ({"retry": {"attempts": -1}}, "retry.attempts: input should be greater than or equal to 0, not -1"),
+        ({"retry": {"attempt": 1}}, "retry.attempt: no such key (did you mean 'attempts'?)"),
+        ({"listen": "8080"}, "listen: expected host:port, not '8080'"),
+        ({"replicas": []}, "replicas: list should have at least 1 item after validation, not 0"),
+        (
+            {"replicas": [{"name": "a", "url": "http://h:1", "engine": "vlm"}]},
+            "replicas[0].engine: input should be 'vllm' or 'llamacpp', not 'vlm' (did you mean 'vllm'?)",
+        ),
+        ({"replicas": [{"url": "http://h:1"}]}, "replicas[0].name: is missing"),
+        ({"classify": {"rules": [{"clas": "code"}]}}, "classify.rules[0].class: is missing"),
+        ({"classify": {"rules": [{"clas": "code"}]}}, "classify.rules[0].clas: no such key (did you mean 'class'?)"),
+        ({"drain": 3}, "drain: input should be a valid dictionary or instance of DrainSettings, not 3"),
+    ],
+)
+def test_problems(tmp_path: Path, change: dict[str, Any], said: str) -> None:
+    assert said in _problems(tmp_path, {**GOOD, **change})
+
+
+def test_all_problems_at_once(tmp_path: Path) -> None:
+    problems = _problems(tmp_path, {"mode": "x", "retry": {"attempts": "many"}, "replicas": [{"gama": 1}]})
+    assert {problem.split(":")[0] for problem in problems} == {
+        "policy",
+        "mode",
+        "retry.attempts",
+        "replicas[0].name",
+        "replicas[0].url",
+        "replicas[0].gama",
+    }
+
+
+def test_none_of_several_forms_is_one_problem(tmp_path: Path) -> None:
+    (problem,) = _problems(tmp_path, {**GOOD, "replicas": [{"name": "a", "url": "http://h:1", "gamma": "fast"}]})
+    assert problem.startswith("replicas[0].gamma: input should be 'auto', or ")
+    assert problem.endswith("not 'fast'")
+
+
+def test_variables_are_named(tmp_path: Path) -> None:
+    problems = _problems(tmp_path, GOOD, {"ADAPTIVE_GAMMA_SCRAPE__INTERVAL": "1", "ADAPTIVE_GAMMA_MODE": "x"})
+    assert any(
+        p.startswith("ADAPTIVE_GAMMA_SCRAPE__INTERVAL: scrape.interval: no such key (did you mean") for p in problems
+    )
+    assert any(p.startswith("ADAPTIVE_GAMMA_MODE: mode: ") for p in problems)
+
+
+def test_variable_that_is_not_json(tmp_path: Path) -> None:
+    (problem,) = _problems(tmp_path, GOOD, {"ADAPTIVE_GAMMA_REPLICAS": "[oops"})
+    assert problem.startswith("ADAPTIVE_GAMMA_REPLICAS: replicas: not valid JSON")
+
+
+def test_secrets_are_not_echoed(tmp_path: Path) -> None:
+    problems = _problems(tmp_path, {**GOOD, "engine_api_key": 918273645})
+    assert problems == ["engine_api_key: input should be a valid string"]
+    url = "http://me:hunter2@h:1"
+    (problem,) = _problems(tmp_path, {**GOOD, "replicas": [{"name": "a", "url": url}]})
+    assert "hunter2" not in problem
+    assert "hunter2" not in repr(_load(tmp_path, {**GOOD, "engine_api_key": "hunter2"}))
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("policy: a\npolicy: b\n", "line 2, column 1: the key 'policy' is given twice"),
+        ("retry: {attempts: 1, attempts: 2}\n", "line 1, column 22: the key 'attempts' is given twice"),
+        ("policy: [\n", "line 2, column 1: "),
+        ("- a\n", "expected keys and values at the top"),
+        ("1: a\n", "line 1, column 1: the key 1 is not a text"),
+        ("policy: !!python/object/apply:os.getcwd []\n", "line 1, column 9: could not determine a constructor"),
+    ],
+)
+def test_files_that_are_not_settings(tmp_path: Path, text: str, said: str) -> None:
+    (problem,) = _problems(tmp_path, text)
+    assert problem.startswith(said)
+
+
+def test_file_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match="cannot be read: No such file"):
+        load_settings(tmp_path / "none.yaml", environment={})
+
+
+def test_empty_file_names_what_is_missing(tmp_path: Path) -> None:
+    assert _problems(tmp_path, "") == ["policy: is missing", "replicas: is missing"]
+
+
+def test_two_replicas_of_one_name(tmp_path: Path) -> None:
+    (problem,) = _problems(tmp_path, {**GOOD, "replicas": GOOD["replicas"] * 2})
+    assert "two replicas are named 'a'" in problem
