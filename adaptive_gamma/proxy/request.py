@@ -71,7 +71,7 @@ def _too_large(limit: int) -> ErrorAnswer:
 class JsonRequest:
     """What routing needs of a JSON body."""
 
-    __slots__ = ("_fields", "model", "prompt_tokens", "user")
+    __slots__ = ("_fields", "_size", "_text", "model", "user")
 
     def __init__(self, fields: dict[str, Any], size: int) -> None:
         self._fields = fields
@@ -79,8 +79,17 @@ class JsonRequest:
         self.model: str | None = model if isinstance(model, str) and model else None
         user = fields.get("user")
         self.user: str | None = user if isinstance(user, str) else None
-        self.prompt_tokens = size // 4
-        """An estimate: four bytes of the body to a token."""
+        self._size = size
+        self._text: str | None = None
+
+    @property
+    def prompt_tokens(self) -> int:
+        """An estimate: four characters of text to a token; of a long body, or one without text, four bytes."""
+        if self._size <= WINDOW:
+            text = self.prompt_text()
+            if text:
+                return max(1, len(text) // 4)
+        return self._size // 4
 
     @property
     def max_output_tokens(self) -> int | None:
@@ -111,6 +120,11 @@ class JsonRequest:
         Concatenates message contents and text parts, ``prompt``, ``input``, ``system`` and ``instructions``. Token
         ids, images and audio give no text. Time is bounded: of long lists only both ends are looked at.
         """
+        if self._text is None:
+            self._text = self._both_ends()
+        return self._text
+
+    def _both_ends(self) -> str:
         fields = self._fields
         sources = [fields.get(name) for name in ("system", "instructions", "messages", "prompt", "input")]
         first = _gather(_texts(sources, backwards=False))

@@ -21,7 +21,7 @@ Reasons (``Decision.reason``):
 ``capability``
     The cheapest replica refuses a parameter of the request.
 ``balance``
-    Replicas of one pool only; the least loaded of equals.
+    Replicas of one pool only, or none whose gamma is known yet; the least loaded of equals.
 ``only_replica``
     There was nothing to choose from.
 ``fallback``
@@ -105,6 +105,7 @@ def decide(
     pricing = Pricing(policy, needs)
     rows, stall, model, parameters = pricing.rows, pricing.stall_seconds, needs.model, needs.parameters
     kv_limit, slo = limits.kv_usage, limits.slo_tpot_s
+    max_load = len(pricing.price(None).marginal)  # the rows of all gammas are equally long
     foreign_of_unread: int | None = None
     excluded: list[tuple[str, str]] = []
     weighed: list[_Weighed] = []
@@ -114,7 +115,8 @@ def decide(
         if state.draining:
             excluded.append((state.name, "draining"))
             continue
-        if model is not None and state.models is not None and model not in state.models:
+        models = state.models
+        if models is not None and model is not None and model not in models:
             excluded.append((state.name, "model"))
             continue
         if exclude and state.name in exclude:
@@ -123,8 +125,9 @@ def decide(
 
         rank = 0 if state.healthy else _UNHEALTHY
         load = state.in_flight
-        if state.running is not None and state.fresh_until >= now:
-            foreign = state.running + (state.waiting or 0) - state.in_flight_at_scrape
+        running = state.running
+        if running is not None and state.fresh_until >= now:
+            foreign = running + (state.waiting or 0) - state.in_flight_at_scrape
             if foreign > 0:
                 load += foreign
             kv_usage = state.kv_usage
@@ -141,10 +144,14 @@ def decide(
         price = rows.get(gamma)
         if price is None and not isinstance(gamma, GammaSchedule):
             price = pricing.price(gamma)
-        if price is not None and load < len(price[0]):
+        if price is not None and load < max_load:
             # One look-up gives what marginal_cost works out, as long as gamma is fixed.
-            ratio = state.acceptance_ratio
-            cost = price[0][load] / (1.0 + (price[2] if ratio is None else price[2] * ratio)) + load * stall
+            marginal, _, accepted = price
+            if accepted:
+                ratio = state.acceptance_ratio
+                cost = marginal[load] / (1.0 + (accepted if ratio is None else accepted * ratio)) + load * stall
+            else:
+                cost = marginal[load] + load * stall
         else:
             cost = pricing.marginal_cost(state, load)
         if slo is not None and pricing.tpot(state, load + 1) > slo:
@@ -277,7 +284,7 @@ def _reason(
         return "only_replica"
     speculative = plain = None
     for entry in weighed:
-        if states[entry[1]].speculative:
+        if gamma_at(states[entry[1]], 1) is not None:
             speculative = speculative or entry
         else:
             plain = plain or entry
@@ -286,7 +293,7 @@ def _reason(
     if speculative is None or plain is None:
         return "balance"
     spec_state, plain_state = states[speculative[1]], states[plain[1]]
-    if not states[best[1]].speculative:
+    if gamma_at(states[best[1]], 1) is None:
         return "high_load" if pricing.tpot(spec_state, 1) < pricing.tpot(plain_state, 1) else "class"
     load = speculative[2]
     stall = load * pricing.stall_seconds

@@ -50,3 +50,9 @@ def test_prompt_text_takes_both_ends_of_any_api() -> None:
     assert parsed(prompt=[1, 2, 3]).prompt_text() == ""
     assert parsed(system="s", messages=[{"role": "user", "content": "m"}]).prompt_text() == "s\nm"
     assert parsed(input="i", instructions="n").prompt_text() == "n\ni"
+
+
+def test_prompt_tokens_are_estimated_from_the_text_where_there_is_some() -> None:
+    assert parsed(prompt="word " * 80, temperature=0.5, metadata={"k": "v" * 200}).prompt_tokens == 100
+    assert parsed(prompt=list(range(100))).prompt_tokens > 50
+    assert parsed(prompt="x" * 40_000).prompt_tokens == pytest.approx(10_000, rel=0.01)

@@ -154,6 +154,11 @@ def test_unknown_gamma_is_priced_as_plain_and_said_to_be_unknown() -> None:
     assert decision.chosen.cost_s == pytest.approx(choose([replica("p", 0, load=2)]).chosen.cost_s)
 
 
+def test_a_drafter_that_has_not_told_its_gamma_is_no_reason() -> None:
+    fleet = [replica("new", None, speculative=True), replica("plain")]
+    assert {choose(fleet, tie_break=t).reason for t in (0.0, 0.9)} == {"balance"}
+
+
 def test_own_requests_since_the_scrape_count() -> None:
     """A gauge an interval old must not draw a herd: forty requests in one interval spread over the fleet."""
     fleet = [replica(f"r{i}", 0, load=0) for i in range(4)]

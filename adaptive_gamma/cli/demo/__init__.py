@@ -8,7 +8,7 @@ __all__ = ["command"]
 
 
 @click.command("demo")
-@click.option("--seconds", type=click.FloatRange(1, 600), default=7.0, show_default=True, help="Length of each step.")
+@click.option("--seconds", type=click.FloatRange(1, 600), default=8.0, show_default=True, help="Length of each step.")
 @click.option(
     "--concurrency", "steps", default="1,2,4,8", show_default=True, help="Requests kept open in each step, in turn."
 )

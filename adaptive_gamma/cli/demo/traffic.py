@@ -18,7 +18,7 @@ from adaptive_gamma.cli.demo.prompts import CODE_PROMPTS, PROSE_PROMPTS
 
 __all__ = ["Admin", "StepTally", "keep_open"]
 
-_MAX_TOKENS = 48
+_MAX_TOKENS = 80
 
 
 @dataclass
