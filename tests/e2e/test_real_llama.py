@@ -13,6 +13,7 @@ import httpx
 import openai
 import pytest
 
+from adaptive_gamma.cli.demo.engines import first_draft
 from adaptive_gamma.cli.demo.llama_server import LlamaServer
 from tests.support.running import Serve, demo_models, eventually, running_serve
 
@@ -27,6 +28,7 @@ def engines(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[LlamaSer
     models = demo_models(tmp_path_factory.mktemp("models"))
     speculative = LlamaServer(models.target, draft=models.draft, gamma=4, synthetic_rates=RATES, slots=8)
     with speculative, LlamaServer(models.target, slots=8) as plain:
+        first_draft(speculative.url)
         yield speculative, plain
 
 

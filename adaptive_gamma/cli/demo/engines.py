@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import socket
 import subprocess
@@ -17,7 +18,7 @@ from pathlib import Path
 from adaptive_gamma.cli.demo.llama_server import LlamaServer, available
 from adaptive_gamma.errors import AdaptiveGammaError
 
-__all__ = ["SYNTHETIC_RATES", "DemoEngines", "cache_directory", "free_port", "running_engines"]
+__all__ = ["SYNTHETIC_RATES", "DemoEngines", "cache_directory", "first_draft", "free_port", "running_engines"]
 
 SYNTHETIC_RATES = (0.9, 0.8, 0.7, 0.6)
 """Cumulative acceptance by position that the speculative engine is started with; gamma is their number."""
@@ -42,6 +43,14 @@ def cache_directory() -> Path:
     """Where the tiny models are kept between runs: ``$XDG_CACHE_HOME/adaptive-gamma``."""
     root = os.environ.get("XDG_CACHE_HOME")
     return (Path(root) if root else Path.home() / ".cache") / "adaptive-gamma"
+
+
+def first_draft(url: str) -> None:
+    """Have a llama.cpp server draft once: until it has, its metrics do not tell its gamma."""
+    body = json.dumps({"prompt": "once upon a time", "n_predict": 16, "ignore_eos": True}).encode()
+    request = urllib.request.Request(f"{url}/completion", body, {"content-type": "application/json"})
+    with urllib.request.urlopen(request, timeout=30.0) as answer:
+        answer.read()
 
 
 def free_port() -> int:
@@ -78,6 +87,7 @@ def _llama_engines() -> Iterator[DemoEngines]:
     )
     plain = LlamaServer(models.target, slots=_SLOTS)
     with speculative, plain:
+        first_draft(speculative.url)
         yield DemoEngines(
             kind="llamacpp",
             described=(
