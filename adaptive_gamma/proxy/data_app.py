@@ -12,8 +12,9 @@ from adaptive_gamma.proxy.data_plane import DataPlane
 from adaptive_gamma.proxy.endpoints import Endpoint, Handling
 from adaptive_gamma.proxy.exchange import Exchange, Send, Wire
 from adaptive_gamma.proxy.headers import ClientHeaders, read_client_headers
+from adaptive_gamma.proxy.http_protocol import CUT
 from adaptive_gamma.proxy.metrics import NO_REPLICA
-from adaptive_gamma.proxy.request import ClientGone, Receive, parse_json, read_body
+from adaptive_gamma.proxy.request import ClientGone, Receive, StreamCut, parse_json, read_body
 from adaptive_gamma.proxy.watch import DisconnectWatch
 from adaptive_gamma.routing import RequestNeeds
 
@@ -38,18 +39,19 @@ class DataApp:
         labels = _Labels()
         try:
             endpoint = self._endpoint(scope)
-            body = await read_body(
-                receive,
-                plane.settings.limits.body_bytes,
-                client.content_length,
-                stall_s=plane.settings.limits.idle_timeout_s,
-            )
+            body = await read_body(receive, plane.settings.limits.body_bytes, client.content_length)
             await self._serve(scope, receive, send, endpoint, client, body, labels)
         except ErrorAnswer as answer:
             labels.outcome = answer.outcome
             await _answer_error(answer, client.request_id, scope["method"], send)
         except ClientGone:
             labels.outcome = "client_closed"
+        except StreamCut:
+            cut = scope.get("extensions", {}).get(CUT)
+            if cut is None:
+                # Another server than ours closes the connection when the application fails.
+                raise
+            cut["call"]()
         finally:
             outcome = labels.take()
             plane.metrics.request_ended(labels.replica, labels.request_class, outcome)

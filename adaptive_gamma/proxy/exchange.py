@@ -12,9 +12,9 @@ from adaptive_gamma.proxy.answers import ErrorAnswer
 from adaptive_gamma.proxy.choice import Choice
 from adaptive_gamma.proxy.decision_log import DecisionRecord
 from adaptive_gamma.proxy.headers import ClientHeaders, engine_headers, response_headers
-from adaptive_gamma.proxy.http_protocol import StreamCut
 from adaptive_gamma.proxy.learning import ResponseTap
 from adaptive_gamma.proxy.metrics import NO_REPLICA
+from adaptive_gamma.proxy.request import StreamCut
 from adaptive_gamma.proxy.upstream import UpstreamResponse
 from adaptive_gamma.proxy.watch import DisconnectWatch
 from adaptive_gamma.routing import RequestNeeds

@@ -1,9 +1,9 @@
 """The server side of HTTP/1.1: uvicorn's httptools protocol, made strict.
 
 What it adds: heads over 64 KiB are 431; framing that two parsers could read differently is 400 and the connection
-closes; a response can be cut (``StreamCut``) without a clean end and without a traceback; HTTP/1.0 clients get no
-chunked bodies; a client that disconnects is noticed even when it has pipelined further requests; a client that stops
-reading, or stops in the middle of a head, does not hold its connection for ever.
+closes; the application can cut a response (scope extension ``CUT``) so that it has no clean end; HTTP/1.0 clients get
+no chunked bodies; a client that disconnects is noticed even when it has pipelined further requests; a client that stops
+reading, or stops in the middle of a head or a body, does not hold its connection for ever.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResp
 
 from adaptive_gamma.proxy.answers import raw_answer
 
-__all__ = ["ListenerConfig", "StreamCut", "StrictHttpProtocol"]
+__all__ = ["CUT", "ListenerConfig", "StrictHttpProtocol"]
+
+CUT = "adaptive_gamma.cut"
+"""Scope extension: its ``call`` cuts the response under way."""
+
 
 HEAD_LIMIT = 64 * 1024
 _HELD_LIMIT = 64 * 1024
 _BODY_HIGH = 64 * 1024
 _LINGER_S = 5.0
-
-
-class StreamCut(Exception):
-    """Raised by the application to close a response that has begun so that the client sees it was cut."""
 
 
 class ListenerConfig(uvicorn.Config):
@@ -51,33 +51,28 @@ class _Cycle(RequestResponseCycle):
     until_close = False
     """HTTP/1.0 response without a length: its body ends with the connection."""
 
-    async def run_asgi(self, app: Any) -> None:
-        await super().run_asgi(self._run_cuttable(app))
-
-    def _run_cuttable(self, app: Any) -> Any:
-        async def run(scope: Any, receive: Any, send: Any) -> None:
-            try:
-                await app(scope, receive, send)
-            except StreamCut:
-                self.disconnected = True
-                self.protocol.cut(reset=self.until_close)
-
-        return run
-
-    async def send(self, message: Any) -> None:
-        if self.scope["http_version"] == "1.0":
-            if not self.response_started:
-                names = {name.lower() for name, _ in message.get("headers", ())}
-                self.until_close = b"content-length" not in names and self.scope["method"] != "HEAD"
-                if self.until_close:
-                    self.chunked_encoding = False
-            elif self.until_close:
-                self.expected_content_length = len(message.get("body", b""))
-        await super().send(message)
+    def cut(self) -> None:
+        """Close in the middle of the response, so that the client sees it was cut."""
+        self.disconnected = True
+        self.protocol.cut(reset=self.until_close)
 
     async def send_500_response(self) -> None:
         """The answer to a fault of ours; the fault itself has been logged."""
         self.protocol.refuse(500, "the proxy failed", "internal_error")
+
+
+class _OldCycle(_Cycle):
+    """A request of HTTP/1.0, which knows no chunks."""
+
+    async def send(self, message: Any) -> None:
+        if not self.response_started:
+            names = {name.lower() for name, _ in message.get("headers", ())}
+            self.until_close = b"content-length" not in names and self.scope["method"] != "HEAD"
+            if self.until_close:
+                self.chunked_encoding = False
+        elif self.until_close:
+            self.expected_content_length = len(message.get("body", b""))
+        await super().send(message)
 
 
 class StrictHttpProtocol(HttpToolsProtocol):
@@ -101,6 +96,8 @@ class StrictHttpProtocol(HttpToolsProtocol):
         """Nothing more is read as HTTP from this client."""
         self._stall_timer: asyncio.TimerHandle | None = None
         self._linger_timer: asyncio.TimerHandle | None = None
+        self._body_timer: asyncio.TimerHandle | None = None
+        self._body_moved_at = 0.0
 
     @property
     def busy(self) -> bool:
@@ -147,6 +144,10 @@ class StrictHttpProtocol(HttpToolsProtocol):
         starting, self._starting = self._starting, None
         if starting is not None:
             self._start(starting)
+        if self.cycle is not None and self.cycle.more_body:
+            self._body_moved_at = self.loop.time()
+            if self._body_timer is None:
+                self._body_timer = self.loop.call_later(self.config.stall_s, self._check_body)
         if self.pipeline and not self._body_waits():
             # Keep reading, or the client's going away would not be seen.
             self.flow.resume_reading()
@@ -174,6 +175,17 @@ class StrictHttpProtocol(HttpToolsProtocol):
         lines.append(b"\r\n")
         return b"".join(lines)
 
+    def _check_body(self) -> None:
+        """Not for ever is a body waited for that a client has announced."""
+        self._body_timer = None
+        if self.cycle is None or not self.cycle.more_body or self.cycle.response_complete:
+            return
+        left = self.config.stall_s - (self.loop.time() - self._body_moved_at)
+        if left > 0.002 or self.flow.read_paused:
+            self._body_timer = self.loop.call_later(max(left, 0.1), self._check_body)
+        else:
+            self._refuse_request(408, f"the request body stopped for {self.config.stall_s:g} s", "body_timeout")
+
     def _hold(self, data: bytes) -> None:
         """Keep what a client pipelines behind requests that still wait; past a limit stop reading it."""
         self._held.append(data)
@@ -185,7 +197,7 @@ class StrictHttpProtocol(HttpToolsProtocol):
         return len(self.cycle.body) > _BODY_HIGH
 
     def connection_lost(self, exc: Exception | None) -> None:
-        for timer in (self._stall_timer, self._linger_timer):
+        for timer in (self._stall_timer, self._linger_timer, self._body_timer):
             if timer is not None:
                 timer.cancel()
         for cycle in (self._running, *(waiting for waiting, _ in self.pipeline)):
@@ -290,7 +302,7 @@ class StrictHttpProtocol(HttpToolsProtocol):
         scope["raw_path"] = url.path
         scope["query_string"] = url.query or b""
         before = self.cycle
-        cycle = _Cycle(
+        cycle = (_Cycle if version == "1.1" else _OldCycle)(
             scope=scope,
             transport=self.transport,
             flow=self.flow,
@@ -304,6 +316,7 @@ class StrictHttpProtocol(HttpToolsProtocol):
             on_response=self.on_response_complete,
         )
         cycle.protocol = self
+        scope["extensions"] = {CUT: {"call": cycle.cut}}
         self.cycle = cycle
         if before is None or (before.response_complete and not self.pipeline and self._starting is None):
             self._starting = cycle

@@ -5,7 +5,6 @@ The parsed form is looked at and dropped; the client's own bytes go to the engin
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable, Iterator, MutableMapping
 from typing import Any
 
@@ -13,7 +12,7 @@ from pydantic_core import from_json
 
 from adaptive_gamma.proxy.answers import ErrorAnswer
 
-__all__ = ["ClientGone", "JsonRequest", "Receive", "parse_json", "read_body"]
+__all__ = ["ClientGone", "JsonRequest", "Receive", "StreamCut", "parse_json", "read_body"]
 
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 
@@ -25,41 +24,36 @@ _DELICATE = ("min_p", "logit_bias")
 _OUTPUT_LIMITS = ("max_completion_tokens", "max_output_tokens", "max_tokens", "n_predict")
 
 
+class StreamCut(Exception):
+    """The answer broke off after its head was passed; raised inside the data path only."""
+
+
 class ClientGone(Exception):
     """The client disconnected; raised inside the data path only."""
 
 
-async def read_body(receive: Receive, limit: int, announced: int | None, *, stall_s: float) -> bytes:
-    """The whole body.
+async def read_body(receive: Receive, limit: int, announced: int | None) -> bytes:
+    """The whole body. The server watches that it does not stop.
 
     Raises:
-        ErrorAnswer: 413, before a byte is read when the announced length says so; 408 after ``stall_s`` seconds
-            without a byte.
+        ErrorAnswer: 413, before a byte is read when the announced length says so.
         ClientGone: the client left in the middle of it.
     """
     if announced is not None and announced > limit:
         raise _too_large(limit)
-    loop = asyncio.get_running_loop()
     parts: list[bytes] = []
     size = 0
-    try:
-        async with asyncio.timeout(stall_s) as stall:
-            while True:
-                message = await receive()
-                if message["type"] != "http.request":
-                    raise ClientGone
-                part: bytes = message.get("body", b"")
-                size += len(part)
-                if size > limit:
-                    raise _too_large(limit)
-                if not message.get("more_body"):
-                    return b"".join([*parts, part]) if parts else part
-                parts.append(part)
-                stall.reschedule(loop.time() + stall_s)
-    except TimeoutError as error:
-        raise ErrorAnswer(
-            408, f"the request body stopped for {stall_s:g} s", "body_timeout", outcome="client_error"
-        ) from error
+    while True:
+        message = await receive()
+        if message["type"] != "http.request":
+            raise ClientGone
+        part: bytes = message.get("body", b"")
+        size += len(part)
+        if size > limit:
+            raise _too_large(limit)
+        if not message.get("more_body"):
+            return b"".join([*parts, part]) if parts else part
+        parts.append(part)
 
 
 def _too_large(limit: int) -> ErrorAnswer:
