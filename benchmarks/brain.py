@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 from adaptive_gamma.policy import Policy, load_policy
 from adaptive_gamma.routing import ReplicaState, RequestNeeds, classify_prompt, decide
 
-from .measure import Figure, per_call_us
+from .measure import Figure, PerCall, per_call
 
 __all__ = ["brain_figures"]
 
@@ -38,17 +39,19 @@ def _fleet(size: int) -> list[ReplicaState]:
     ]
 
 
-def _decide_us(policy: Policy, size: int) -> float:
+def _time_decide(policy: Policy, size: int) -> PerCall:
     states, needs = _fleet(size), RequestNeeds("chat", 900, "m")
-    return per_call_us(lambda: decide(needs, states, policy, now=1.0, tie_break=0.4))
+    return per_call(lambda: decide(needs, states, policy, now=1.0, tie_break=0.4))
 
 
-def brain_figures(yardstick: float) -> Iterator[Figure]:
+def brain_figures(yardstick: PerCall) -> Iterator[Figure]:
+    def figure(name: str, taken: PerCall, goal: float) -> Figure:
+        ratio = taken.median_us / yardstick.median_us
+        return Figure(name, taken.median_us, "us", goal, ratio, least=taken.least_us)
+
     policy = load_policy(_POLICIES / "h100-llama3-8b-eagle3.yaml")
     for size, goal in ((16, 30.0), (256, 200.0)):
-        value = _decide_us(policy, size)
-        yield Figure(f"decide, {size} replicas", value, "us", goal, value / yardstick)
+        yield figure(f"decide, {size} replicas", _time_decide(policy, size), goal)
     for name, text in (("code", _CODE), ("prose", _PROSE)):
         prompt = (text * 60)[:4096]
-        value = per_call_us(lambda prompt=prompt: classify_prompt(prompt))  # type: ignore[misc]
-        yield Figure(f"classify, 4 kB of {name}", value, "us", 100.0, value / yardstick)
+        yield figure(f"classify, 4 kB of {name}", per_call(partial(classify_prompt, prompt)), 100.0)

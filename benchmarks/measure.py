@@ -7,8 +7,9 @@ import statistics
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import NamedTuple
 
-__all__ = ["Figure", "per_call_us", "yardstick_us"]
+__all__ = ["Figure", "PerCall", "per_call", "yardstick"]
 
 _REPEATS = 9
 
@@ -24,10 +25,19 @@ class Figure:
     ratio: float | None = None
     """The value over the yardstick's, where both are CPU time."""
     note: str = ""
+    least: float | None = None
+    """The smallest of the repeats: what the call costs when the machine leaves it alone."""
 
 
-def per_call_us(call: Callable[[], object], *, seconds: float = 0.15) -> float:
-    """Median over nine repeats of the CPU microseconds of one call."""
+class PerCall(NamedTuple):
+    """CPU microseconds of one call over nine repeats."""
+
+    median_us: float
+    least_us: float
+
+
+def per_call(call: Callable[[], object], *, seconds: float = 0.15) -> PerCall:
+    """Time a call: nine repeats of as many calls as fit into ``seconds``."""
     call()
     start = time.process_time()
     call()
@@ -39,10 +49,10 @@ def per_call_us(call: Callable[[], object], *, seconds: float = 0.15) -> float:
         for _ in range(number):
             call()
         samples.append((time.process_time() - start) / number)
-    return statistics.median(samples) * 1e6
+    return PerCall(statistics.median(samples) * 1e6, min(samples) * 1e6)
 
 
-def yardstick_us() -> float:
+def yardstick() -> PerCall:
     """CPU microseconds to ``json.loads`` a 4 kB chat request: what a machine-neutral ratio is taken to."""
     body = json.dumps(
         {
@@ -53,4 +63,4 @@ def yardstick_us() -> float:
             "stream": True,
         }
     )
-    return per_call_us(lambda: json.loads(body))
+    return per_call(lambda: json.loads(body))

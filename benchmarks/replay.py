@@ -20,7 +20,7 @@ from adaptive_gamma.simulation.replay import (
     synthetic_trace,
 )
 
-from .measure import Figure, per_call_us
+from .measure import Figure, per_call
 
 __all__ = ["replay_figures"]
 
@@ -34,7 +34,7 @@ def _build_figure() -> Figure:
     inputs = load_policy(_ROOT / "policies" / "h100-llama3-8b-eagle3.yaml").inputs
     wide = inputs.model_copy(update={"limits": inputs.limits.model_copy(update={"max_gamma": 16, "max_batch": 512})})
     cells = len(wide.classes) * len(wide.limits.context_buckets) * 512 * 16
-    seconds = per_call_us(lambda: build_policy(wide)) / 1e6
+    seconds = per_call(lambda: build_policy(wide)).median_us / 1e6
     return Figure("policy build, 3 classes x 3 contexts x 512 x 16", seconds, "s", 1.0, note=f"{cells} cells")
 
 

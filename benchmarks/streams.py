@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import re
 import resource
 import subprocess
@@ -31,8 +32,14 @@ class _Engine:
 
     def __init__(self) -> None:
         self.release = asyncio.Event()
+        self.connections: set[asyncio.Task[None]] = set()
 
-    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    def connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.ensure_future(self._serve(reader, writer))
+        self.connections.add(task)
+        task.add_done_callback(self.connections.discard)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             while True:
                 head = await reader.readuntil(b"\r\n\r\n")
@@ -46,15 +53,18 @@ class _Engine:
                 while not self.release.is_set():
                     writer.write(b"%x\r\n%s\r\n" % (len(_EVENT), _EVENT))
                     await writer.drain()
-                    await asyncio.sleep(0.5)
+                    with contextlib.suppress(TimeoutError):
+                        await asyncio.wait_for(self.release.wait(), 0.5)
                 writer.write(b"0\r\n\r\n")
         except (asyncio.IncompleteReadError, ConnectionError):
+            return
+        finally:
             writer.close()
 
 
 async def _measure(streams: int) -> tuple[float, float, int]:
     engine = _Engine()
-    server = await asyncio.start_server(engine.serve, "127.0.0.1", 0, backlog=4096)
+    server = await asyncio.start_server(engine.connected, "127.0.0.1", 0, backlog=4096)
     port = server.sockets[0].getsockname()[1]
     with tempfile.TemporaryDirectory() as folder:
         config = Path(folder) / "config.yaml"
@@ -99,6 +109,7 @@ async def _measure(streams: int) -> tuple[float, float, int]:
         await process.wait()
         await drain
     server.close()
+    await asyncio.gather(*engine.connections)
     return idle, loaded, opened
 
 
