@@ -15,7 +15,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from adaptive_gamma._version import __version__
 from adaptive_gamma.errors import ConfigurationError, nearest
-from adaptive_gamma.policy import load_policy
+from adaptive_gamma.policy import CLASS_ALIASES, load_policy
 from adaptive_gamma.routing import CLASSES, DecisionLimits, canonical_class
 from adaptive_gamma.simulation.replay import (
     FIGURES,
@@ -47,7 +47,6 @@ from adaptive_gamma.simulation.replay.synthetic_trace import PREFIX
 
 __all__ = ["command"]
 
-_ALIASES = ("code", "math", "prose")
 _CONTEXTS = ("batch", "none")
 _WIDE = 140
 """Columns of a table that is not printed to a terminal."""
@@ -223,7 +222,7 @@ def _open_trace(spec: str, policy: ReplayPolicy, seed: int) -> ClassedTrace:
 
 
 def _class(name: str, policy: ReplayPolicy, source: str) -> str:
-    known = [*policy.classes, *(n for n in (*CLASSES, *_ALIASES) if n not in policy.classes)]
+    known = [*policy.classes, *(n for n in (*CLASSES, *CLASS_ALIASES) if n not in policy.classes)]
     if name not in known:
         raise ConfigurationError(source, "", f"no class {name!r}; there are {', '.join(known)}", nearest(name, known))
     return policy.class_for(canonical_class(name) if name not in policy.classes else name)

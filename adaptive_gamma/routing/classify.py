@@ -10,10 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from adaptive_gamma.policy import CLASS_ALIASES
+
 __all__ = ["CLASSES", "ClassRule", "PromptClass", "RequestClassifier", "canonical_class", "classify_prompt"]
 
 CLASSES = ("structured", "chat", "unsure")
-_ALIASES = {"code": "structured", "math": "structured", "prose": "chat"}
 _WINDOW = 4096
 """Characters looked at from each end of a prompt."""
 _LINES = 48
@@ -74,7 +75,7 @@ class PromptClass:
 
 def canonical_class(name: str) -> str:
     """The class a name stands for: ``code`` and ``math`` mean structured, ``prose`` means chat; others stay."""
-    return _ALIASES.get(name, name)
+    return CLASS_ALIASES.get(name, name)
 
 
 def classify_prompt(text: str) -> PromptClass:
