@@ -61,6 +61,9 @@ _LINE_STARTS = (
     b"/*", b"} else", b"elif ", b"module ", b"interface ", b"type ", b"enum ", b"apiversion:", b"traceback (most",
     b"file \"", b"error:", b"\\begin{", b"\\[", b"$$",
 )  # fmt: skip
+_LINE_STARTS_BY_LETTER = {
+    letter: tuple(start for start in _LINE_STARTS if start[:1] == letter) for letter in {s[:1] for s in _LINE_STARTS}
+}
 _LINE_WORDS_THAT_ARE_PROSE = (b"from ", b"let ", b"using ", b"return ", b"type ", b"class ", b"import ", b"for (")
 
 
@@ -96,8 +99,11 @@ def classify_prompt(text: str) -> PromptClass:
     lines = raw.splitlines()
     for line in lines if len(lines) <= _LINES else lines[: _LINES // 2] + lines[-_LINES // 2 :]:
         start = line.lstrip()
-        if start.startswith(_LINE_STARTS) and (
-            not start.startswith(_LINE_WORDS_THAT_ARE_PROSE) or start[-1:] in b":;{})\"'" or b" import " in start
+        starts = _LINE_STARTS_BY_LETTER.get(start[:1])
+        if (
+            starts is not None
+            and start.startswith(starts)
+            and (not start.startswith(_LINE_WORDS_THAT_ARE_PROSE) or start[-1:] in b":;{})\"'" or b" import " in start)
         ):
             code_lines += 1
     structured += min(3.0, 1.0 * code_lines)
