@@ -106,6 +106,9 @@ def build_command(
             "limits",
         )
         policy = starter_policy(hardware, shape, family, weights, limits, name)
+        for finding in lint_policy(policy):
+            if finding.key.startswith("inputs."):
+                click.echo(f"note: {finding}", err=True)
     text = policy_yaml(policy)
     if output is None:
         click.echo(text, nl=False)

@@ -63,7 +63,7 @@ def load_settings(
     try:
         settings = _FromMapping(**merged)
     except ValidationError as error:
-        raise _explain(error, source, merged, origins) from None
+        raise _explain(error, source, merged, origins, file_values) from None
     return settings
 
 
@@ -192,7 +192,11 @@ def _is_secret(location: Iterable[str | int]) -> bool:
 
 
 def _explain(
-    error: ValidationError, source: str, merged: Mapping[str, Any], origins: Mapping[tuple[str, ...], str]
+    error: ValidationError,
+    source: str,
+    merged: Mapping[str, Any],
+    origins: Mapping[tuple[str, ...], str],
+    file_values: Mapping[str, Any],
 ) -> ConfigurationError:
     by_location: dict[tuple[str | int, ...], list[ErrorDetails]] = {}
     for details in error.errors(include_url=False):
@@ -200,7 +204,11 @@ def _explain(
     problems = []
     for location, found in by_location.items():
         names = tuple(part for part in location if isinstance(part, str))
-        origin = next((origins[names[:end]] for end in range(len(names), 0, -1) if names[:end] in origins), source)
+        origin = next((origins[names[:end]] for end in range(len(names), 0, -1) if names[:end] in origins), None)
+        if origin is None and names and names[0] not in file_values:
+            # A section that only variables of its keys have made.
+            origin = next((variable for keys, variable in origins.items() if keys[: len(names)] == names), None)
+        origin = origin or source
         problem, suggestion = _problem(found, location)
         problems.append(ConfigurationError(origin, _dotted(location), problem, suggestion))
     if len(problems) == 1:

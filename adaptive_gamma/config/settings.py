@@ -22,6 +22,7 @@ __all__ = [
 ]
 
 _Seconds = Annotated[float, Field(gt=0, le=86_400)]
+_ShortSeconds = Annotated[float, Field(gt=0, le=60)]
 
 
 class _Section(BaseModel):
@@ -70,8 +71,8 @@ class ClassifySettings(_Section):
 
 
 class ScrapeSettings(_Section):
-    interval_s: _Seconds = 1.0
-    timeout_s: _Seconds = 0.5
+    interval_s: _ShortSeconds = 1.0
+    timeout_s: _ShortSeconds = 0.5
     stale_after_s: _Seconds = 3.0
     half_life_s: _Seconds = 30.0
     """Half-life of the acceptance window, in seconds of traffic."""
@@ -79,15 +80,15 @@ class ScrapeSettings(_Section):
 
 class HealthSettings(_Section):
     path: Annotated[str, Field(pattern=r"^/")] = "/health"
-    interval_s: _Seconds = 5.0
-    timeout_s: _Seconds = 2.0
+    interval_s: Annotated[float, Field(gt=0, le=3600)] = 5.0
+    timeout_s: _ShortSeconds = 2.0
     down_after: Annotated[int, Field(ge=1, le=100)] = 3
     up_after: Annotated[int, Field(ge=1, le=100)] = 2
 
 
 class LimitSettings(_Section):
     body_bytes: Annotated[int, Field(ge=1, le=2**40)] = 67_108_864
-    connect_timeout_s: _Seconds = 5.0
+    connect_timeout_s: _ShortSeconds = 5.0
     first_byte_timeout_s: _Seconds = 600.0
     idle_timeout_s: _Seconds = 300.0
 

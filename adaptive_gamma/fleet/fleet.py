@@ -66,6 +66,11 @@ class Fleet:
         self._clients = {replica.name: EngineClient(replica.url, api_key) for replica in self.replicas}
         self._tasks: list[asyncio.Task[None]] = []
 
+    @property
+    def looked(self) -> bool:
+        """Whether every replica has been looked at once, with or without success."""
+        return all(r.scraped_at is not None or r.scrape_error is not None for r in self.replicas)
+
     def by_name(self, name: str) -> FleetReplica:
         """The replica called ``name``. Raises KeyError when there is none."""
         return self._by_name[name]

@@ -32,10 +32,11 @@ def lint_policy(policy: Policy, median_load: int | None = None) -> list[Finding]
         median_load: usual number of sequences on a replica; an edge of a range within 10 % of it is reported, for a
             schedule that flips there keeps flipping (vLLM issue #49548).
     """
-    found: list[Finding] = []
+    cells: list[Finding] = []
     for name, contexts in policy.table.classes.items():
         for context, cell in contexts.items():
-            found += _cell_findings(policy, f"table.classes.{name}.{context}", cell, median_load)
+            cells += _cell_findings(policy, f"table.classes.{name}.{context}", cell, median_load)
+    found = _once(cells)
     for name, prior in policy.inputs.classes.items():
         if prior.reading == "conditional" and prior.rates is not None:
             found.append(
@@ -73,7 +74,11 @@ def _cell_findings(policy: Policy, key: str, cell: CellTable, median_load: int |
         found.append(Finding(f"{key}.plain_wins_from", "this class never gains from the drafter"))
     elif cell.plain_wins_from is None:
         found.append(
-            Finding(f"{key}.plain_wins_from", "speculation wins at every load; plain replicas are capacity lost")
+            Finding(
+                f"{key}.plain_wins_from",
+                f"speculation wins up to batch {policy.max_batch}, the largest in the table; "
+                "as far as your load stays below it, plain replicas are capacity lost",
+            )
         )
     if len(cell.best_gamma) > _MANY_RANGES:
         found.append(
@@ -86,3 +91,14 @@ def _cell_findings(policy: Policy, key: str, cell: CellTable, median_load: int |
             for edge in edges
         ]
     return found
+
+
+def _once(findings: list[Finding]) -> list[Finding]:
+    """A remark that several cells share, said once with their number."""
+    keys: dict[str, list[str]] = {}
+    for finding in findings:
+        keys.setdefault(finding.message, []).append(finding.key)
+    return [
+        Finding(where[0] if len(where) == 1 else f"{where[0]} and {len(where) - 1} more", message)
+        for message, where in keys.items()
+    ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from rich import box
 from rich.table import Table
 
 from adaptive_gamma.policy.schema import CellTable
@@ -30,16 +31,22 @@ def policy_tables(policy: Policy, classes: Sequence[str]) -> Iterator[Table]:
 
 def _cell_table(policy: Policy, name: str, context: int, cell: CellTable) -> Table:
     ranges = ", ".join(f"{a}-{b}: {g}" if a != b else f"{a}: {g}" for a, b, g in cell.best_gamma)
-    wins = "never within the table" if cell.plain_wins_from is None else f"from batch {cell.plain_wins_from}"
+    wins = (
+        f"at no batch up to {policy.max_batch}"
+        if cell.plain_wins_from is None
+        else f"from batch {cell.plain_wins_from}"
+    )
     table = Table(
         title=f"{name}, context {context}: speed-up over plain by gamma",
         caption=f"best gamma by batch: {ranges}\nplain wins {wins}",
         title_justify="left",
         caption_justify="left",
+        box=box.SIMPLE_HEAD,
+        padding=(0, 0, 0, 1),
     )
-    table.add_column("batch", justify="right")
+    table.add_column("batch", justify="right", no_wrap=True)
     for gamma in policy.table.gammas:
-        table.add_column(str(gamma), justify="right")
+        table.add_column(f"{gamma} ", justify="right", no_wrap=True)
     for batch, row in cell.speedup.items():
         best = policy.best_gamma(name, batch, context)
         cells = ["-" if value is None else f"{value:.3f}" for value in row]

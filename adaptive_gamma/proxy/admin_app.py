@@ -25,9 +25,9 @@ def admin_app(plane: DataPlane) -> FastAPI:
 
     @app.get("/readyz", response_class=PlainTextResponse, summary="Requests may come")
     async def readyz() -> PlainTextResponse:
-        if plane.ready:
+        why = plane.not_ready_because
+        if why is None:
             return PlainTextResponse("ready\n")
-        why = "draining" if plane.draining else "no replica is healthy"
         return PlainTextResponse(f"not ready: {why}\n", status_code=503)
 
     @app.get("/metrics", response_class=PlainTextResponse, summary="Prometheus exposition")

@@ -77,8 +77,19 @@ class DataPlane:
 
     @property
     def ready(self) -> bool:
-        """Whether requests should come here: some replica is healthy and the process is not stopping."""
-        return not self.draining and any(state.healthy and not state.draining for state in self.fleet.states)
+        """Whether requests should come here."""
+        return self.not_ready_because is None
+
+    @property
+    def not_ready_because(self) -> str | None:
+        """Why requests should not come here (yet), or None."""
+        if self.draining:
+            return "draining"
+        if not self.fleet.looked:
+            return "the replicas have not been looked at yet"
+        if not any(state.healthy and not state.draining for state in self.fleet.states):
+            return "no replica is healthy"
+        return None
 
     def close(self) -> None:
         """Drop the idle connections to engines."""

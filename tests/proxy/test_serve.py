@@ -92,7 +92,9 @@ async def _get(port: int, path: str) -> tuple[int, bytes]:
 async def test_drain_lets_streams_finish(tmp_path: Path) -> None:
     async with GatedEngine(_silent) as engine, serve(tmp_path, [engine]) as served:
         assert await _get(served.admin, "/livez") == (200, b"ok\n")
-        assert (await _get(served.admin, "/readyz"))[0] == 200
+        async with asyncio.timeout(10):
+            while (await _get(served.admin, "/readyz"))[0] != 200:
+                await asyncio.sleep(0.02)
         async with RawClient(served.port) as client, RawClient(served.port) as waiting, RawClient(served.port) as idle:
             engine.script = _silent
             client.send(post())

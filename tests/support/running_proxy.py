@@ -84,7 +84,7 @@ async def running_proxy(
         "listen": "127.0.0.1:0",
         "admin": "127.0.0.1:00",
         "policy": POLICY,
-        "scrape": {"interval_s": 3600, "stale_after_s": 3600},
+        "scrape": {"interval_s": 60, "stale_after_s": 3600},
         "health": {"interval_s": 3600},
         "drain": {"grace_s": 0},
         "replicas": [

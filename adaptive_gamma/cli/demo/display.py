@@ -83,8 +83,8 @@ def summary(
         for step in steps
     ]
     lines += [
-        f"acceptance given the position before, read from the engine: {_rates(read) or 'none'}",
-        f"                                    as it was started with: {_rates(conditional)}",
+        f"conditional acceptance by position, read from the engine: {_rates(read) or 'none'}",
+        f"                                 as it was started with: {_rates(conditional)}",
     ]
     lines += [f"failed at concurrency {step.concurrency}: {text}" for step in steps for text in step.failures[:3]]
     return Group(table, Text("\n".join(lines)))

@@ -91,9 +91,8 @@ def _llama_engines() -> Iterator[DemoEngines]:
         yield DemoEngines(
             kind="llamacpp",
             described=(
-                "two real llama.cpp servers (tiny random model; the speculative one with synthetic acceptance "
-                + ", ".join(f"{rate:g}" for rate in SYNTHETIC_RATES)
-                + ")"
+                "two real llama.cpp servers (tiny random model; the speculative one with synthetic acceptance, "
+                "unconditional by position, " + ", ".join(f"{rate:g}" for rate in SYNTHETIC_RATES) + ")"
             ),
             speculative_url=speculative.url,
             plain_url=plain.url,
