@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 
 from adaptive_gamma.policy.schema import CellTable
@@ -36,7 +37,7 @@ def lint_policy(policy: Policy, median_load: int | None = None) -> list[Finding]
     for name, contexts in policy.table.classes.items():
         for context, cell in contexts.items():
             cells += _cell_findings(policy, f"table.classes.{name}.{context}", cell, median_load)
-    found = _once(cells)
+    found = _once(cells, len(policy.table.classes) * len(policy.context_buckets))
     for name, prior in policy.inputs.classes.items():
         if prior.reading == "conditional" and prior.rates is not None:
             found.append(
@@ -93,12 +94,12 @@ def _cell_findings(policy: Policy, key: str, cell: CellTable, median_load: int |
     return found
 
 
-def _once(findings: list[Finding]) -> list[Finding]:
-    """A remark that several cells share, said once with their number."""
-    keys: dict[str, list[str]] = {}
+def _once(findings: list[Finding], cells: int) -> list[Finding]:
+    """A remark that is the same for every cell of the table, said once."""
+    counts = Counter((finding.key.rpartition(".")[2], finding.message) for finding in findings)
+    merged: dict[Finding, None] = {}
     for finding in findings:
-        keys.setdefault(finding.message, []).append(finding.key)
-    return [
-        Finding(where[0] if len(where) == 1 else f"{where[0]} and {len(where) - 1} more", message)
-        for message, where in keys.items()
-    ]
+        column = finding.key.rpartition(".")[2]
+        everywhere = cells > 1 and counts[column, finding.message] == cells
+        merged[Finding(f"table.*.{column}", finding.message) if everywhere else finding] = None
+    return list(merged)

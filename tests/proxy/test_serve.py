@@ -93,7 +93,7 @@ async def test_drain_lets_streams_finish(tmp_path: Path) -> None:
     async with GatedEngine(_silent) as engine, serve(tmp_path, [engine]) as served:
         assert await _get(served.admin, "/livez") == (200, b"ok\n")
         async with asyncio.timeout(10):
-            while (await _get(served.admin, "/readyz"))[0] != 200:
+            while (await _get(served.admin, "/readyz"))[0] != 200:  # noqa: ASYNC110  # it has no event
                 await asyncio.sleep(0.02)
         async with RawClient(served.port) as client, RawClient(served.port) as waiting, RawClient(served.port) as idle:
             engine.script = _silent
