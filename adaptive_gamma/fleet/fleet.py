@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import math
 import time
@@ -14,6 +13,7 @@ from pydantic import SecretStr
 
 from adaptive_gamma.config.settings import HealthSettings, ReplicaSettings, ScrapeSettings
 from adaptive_gamma.errors import ScrapeError
+from adaptive_gamma.fleet.models import read_model_list
 from adaptive_gamma.fleet.open_requests import OpenRequest
 from adaptive_gamma.fleet.replica import AcceptancePrior, FleetReplica
 from adaptive_gamma.fleet.scrape import EngineClient
@@ -176,9 +176,9 @@ class Fleet:
             page = await self._clients[replica.name].fetch(_MODELS_PATH, timeout_s=self._health.timeout_s)
         except ScrapeError:
             return
-        entries = _model_entries(page)
-        if entries is not None:
-            replica.took_models(entries)
+        listed = read_model_list(page)
+        if listed is not None:
+            replica.took_models(listed)
 
 
 async def _every(
@@ -199,14 +199,3 @@ def _report_end(task: asyncio.Task[None]) -> None:
     """A loop that ends by itself has met a fault of ours; its replica's readings go stale, and the log says why."""
     if not task.cancelled() and task.exception() is not None:
         _log.error("the loop %r ended", task.get_name(), exc_info=task.exception())
-
-
-def _model_entries(page: bytes) -> list[dict[str, Any]] | None:
-    try:
-        body = json.loads(page)
-    except (ValueError, RecursionError):
-        return None
-    entries = body.get("data") if isinstance(body, dict) else None
-    if not isinstance(entries, list):
-        return None
-    return [entry for entry in entries if isinstance(entry, dict) and isinstance(entry.get("id"), str)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 from adaptive_gamma.config.settings import HealthSettings, ReplicaSettings, ScrapeSettings
@@ -12,6 +12,7 @@ from adaptive_gamma.engines import Dialect, EngineReading, dialect_for
 from adaptive_gamma.errors import ScrapeError
 from adaptive_gamma.fleet.gamma import EngineEvidence, GammaFinding, GammaMismatch, configured_gamma, find_gamma
 from adaptive_gamma.fleet.health import HealthMonitor
+from adaptive_gamma.fleet.models import ModelList
 from adaptive_gamma.fleet.open_requests import OpenRequest, OpenRequests
 from adaptive_gamma.fleet.window import AcceptanceWindow, PositionRate
 from adaptive_gamma.routing.replica import GammaSchedule, ReplicaState
@@ -79,6 +80,7 @@ class FleetReplica:
         self._open = OpenRequests(self.state, clock)
         self._mismatch: GammaMismatch | None = None
         self._model_missing = False
+        self._models_dropped = False
         if settings.model is not None:
             self.state.models = frozenset({settings.model})
         self._take_finding(find_gamma(self._configured, self._seen), announce=False)
@@ -201,9 +203,16 @@ class FleetReplica:
         """A request got an answer from the replica."""
         self.health.answered()
 
-    def took_models(self, entries: Sequence[dict[str, Any]]) -> None:
-        """The engine listed its models."""
-        only = self.settings.model
+    def took_models(self, listed: ModelList) -> None:
+        """The engine listed its models. A list of which nothing could be read leaves what was known."""
+        if listed.dropped and not self._models_dropped:
+            _log.warning(
+                "replica %s: %d entries of its model list cannot be read and are left out", self.name, listed.dropped
+            )
+            self._models_dropped = True
+        entries, only = listed.entries, self.settings.model
+        if entries is None:
+            return
         self.model_entries = [entry for entry in entries if only is None or entry.get("id") == only]
         if only is None:
             self.state.models = frozenset(str(entry["id"]) for entry in entries)

@@ -437,6 +437,25 @@ async def test_models() -> None:
         await fleet.stop()
 
 
+async def test_models_that_cannot_be_read_or_sent_on(caplog: pytest.LogCaptureFixture) -> None:
+    unreadable = '{"data":[{"id":5},{"id":null},[],"x"]}'
+    async with ScriptedEngine() as engine, watched(engine) as fleet:
+        for page_text, models in (
+            (unreadable, None),
+            ('{"data":[{"id":"\\ud800"},{"id":"a"},{"id":"b","n":1e999}]}', frozenset("a")),
+            (unreadable, frozenset("a")),
+            ('{"data":[{"id":"c","n":NaN}]}', frozenset("a")),
+            ('{"data":[]}', frozenset()),
+        ):
+            engine.page("/v1/models", page_text)
+            await fleet.check_health_once()
+            assert fleet.states[0].models == models
+            body = {"models": fleet.models_page(), "status": fleet.status()}
+            assert json.dumps(body, ensure_ascii=False, allow_nan=False).encode()
+        assert fleet.models_page() == {"object": "list", "data": []}
+    assert len([r for r in caplog.records if "left out" in r.message]) == 1, "logged once"
+
+
 async def test_the_api_key_goes_to_the_engine_and_nowhere_else(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
     async with ScriptedEngine({"/metrics": Reply(status=401)}) as engine:
