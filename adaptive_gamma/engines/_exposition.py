@@ -16,6 +16,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from adaptive_gamma.engines._bounds import LARGEST_COUNT
 from adaptive_gamma.errors import ScrapeError
 
 __all__ = ["Exposition", "Sample", "read_exposition"]
@@ -63,18 +64,19 @@ class Exposition:
     def total(self, *names: str) -> float | None:
         """The sum over all label sets of the first of ``names`` present.
 
-        None when the page has none of them, or when a part of the sum is not a finite non-negative number: a sum
-        with an unknown part is unknown.
+        None when the page has none of them, or when a part of the sum is not a number that can be a count (negative,
+        not finite, above 2**53): a sum with an unknown part is unknown. None too when the sum itself is above 2**53.
         """
         values = [sample.value for sample in self.samples(*names)]
-        if not values or not all(math.isfinite(value) and value >= 0 for value in values):
+        if not values or not all(map(_is_amount, values)):
             return None
-        return math.fsum(values)
+        total = math.fsum(values)
+        return total if _is_amount(total) else None
 
     def highest(self, *names: str) -> float | None:
         """The largest value over all label sets of the first of ``names`` present; None as for :meth:`total`."""
         values = [sample.value for sample in self.samples(*names)]
-        if not values or not all(math.isfinite(value) and value >= 0 for value in values):
+        if not values or not all(map(_is_amount, values)):
             return None
         return max(values)
 
@@ -85,10 +87,10 @@ class Exposition:
         sums: dict[str, float] = {}
         for sample in found:
             key = sample.labels.get(label)
-            if key is None or not math.isfinite(sample.value) or sample.value < 0:
+            if key is None or not _is_amount(sample.value):
                 return None
             sums[key] = sums.get(key, 0.0) + sample.value
-        return sums or None
+        return sums if sums and all(map(_is_amount, sums.values())) else None
 
 
 def read_exposition(text: str, wanted: frozenset[str]) -> Exposition:
@@ -131,6 +133,10 @@ def read_exposition(text: str, wanted: frozenset[str]) -> Exposition:
             raise ScrapeError("no_series", "a metrics page without the series of this engine")
         raise ScrapeError("not_metrics", "no line is a sample")
     return Exposition({name: tuple(samples.values()) for name, samples in kept.items()})
+
+
+def _is_amount(value: float) -> bool:
+    return 0 <= value <= LARGEST_COUNT  # false for NaN
 
 
 def _sample(rest: str, number: int) -> Sample:

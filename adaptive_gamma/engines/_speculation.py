@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
+from adaptive_gamma.engines._bounds import LARGEST_GAMMA
 from adaptive_gamma.engines._exposition import Exposition
 from adaptive_gamma.engines.reading import SpeculationCounters
 
 __all__ = ["contiguous_positions", "counter", "speculation_counters"]
-
-_MOST_POSITIONS = 1024
 
 
 def counter(stem: str) -> tuple[str, str]:
@@ -18,11 +17,11 @@ def counter(stem: str) -> tuple[str, str]:
 def contiguous_positions(page: Exposition, names: tuple[str, ...]) -> tuple[float, ...]:
     """Accepted drafts by position 0, 1, ... summed over all other labels.
 
-    Empty when the page has no such series, or when the positions are not 0..n-1: with one missing, neither their
-    number nor any ratio of neighbours means what it should.
+    Empty when the page has no such series, when there are more than the largest gamma believed, or when the positions
+    are not 0..n-1: with one missing, neither their number nor any ratio of neighbours means what it should.
     """
     by_position = page.totals_by("position", *names)
-    if by_position is None or len(by_position) > _MOST_POSITIONS:
+    if by_position is None or len(by_position) > LARGEST_GAMMA:
         return ()
     labels = [str(position) for position in range(len(by_position))]
     if any(label not in by_position for label in labels):

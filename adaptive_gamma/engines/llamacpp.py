@@ -14,9 +14,9 @@ What differs from other engines:
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Mapping
 
+from adaptive_gamma.engines._bounds import believed_gamma, request_count
 from adaptive_gamma.engines._exposition import read_exposition
 from adaptive_gamma.engines._speculation import contiguous_positions, counter, speculation_counters
 from adaptive_gamma.engines.reading import EngineReading
@@ -72,10 +72,9 @@ class LlamaCppDialect:
         speculative = _slots_speculate(pages.get(_SLOTS))
         if speculative is None and (positions or (counters is not None and counters.draft_tokens > 0)):
             speculative = True
-        running, waiting = page.total(_RUNNING), page.total(_WAITING)
         return EngineReading(
-            running=None if running is None else round(running),
-            waiting=None if waiting is None else round(waiting),
+            running=request_count(page.total(_RUNNING)),
+            waiting=request_count(page.total(_WAITING)),
             speculative=speculative,
             gamma=len(positions) if positions and speculative is not False else None,
             speculation=None if speculative is False else counters,
@@ -84,7 +83,8 @@ class LlamaCppDialect:
         )
 
     def gamma_from_response(self, body: Mapping[str, object]) -> int | None:
-        """Gamma estimated from a response's ``timings``; None when nothing was drafted.
+        """Gamma estimated from a response's ``timings``; None when nothing was drafted, or
+        beyond the largest gamma believed.
 
         ``predicted_n - draft_n_accepted`` counts the target model's passes: an upper bound of the steps that drafted,
         as the first token comes from the prompt's pass and drafts near the end are cut. So ``draft_n`` over it is a
@@ -98,7 +98,7 @@ class LlamaCppDialect:
         )
         if not drafted or accepted is None or predicted is None or predicted <= accepted or accepted > drafted:
             return None
-        return math.ceil(drafted / (predicted - accepted))
+        return believed_gamma(-(-drafted // (predicted - accepted)))  # the ceiling, without floats: any size of number
 
 
 def _count(value: object) -> int | None:

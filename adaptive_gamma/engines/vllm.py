@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from adaptive_gamma.engines._bounds import believed_gamma, request_count, share
 from adaptive_gamma.engines._exposition import Exposition, read_exposition
 from adaptive_gamma.engines._speculation import contiguous_positions, counter, speculation_counters
 from adaptive_gamma.engines.reading import EngineReading, LatencySum
@@ -91,9 +92,9 @@ class VllmDialect:
         elif _tells_all(page) and _DIFFUSION not in text:
             speculative = False
         return EngineReading(
-            running=_whole(page.total(*_RUNNING)),
-            waiting=_whole(page.total(*_WAITING)),
-            kv_usage=_share(page.highest(*_KV_USAGE)),
+            running=request_count(page.total(*_RUNNING)),
+            waiting=request_count(page.total(*_WAITING)),
+            kv_usage=share(page.highest(*_KV_USAGE)),
             speculative=speculative,
             gamma=len(positions) if positions else None,
             speculation=speculation_counters(
@@ -112,27 +113,17 @@ class VllmDialect:
     def gamma_from_response(self, body: Mapping[str, object]) -> int | None:
         """The configured gamma out of ``metrics.speculative_decoding.num_spec_tokens``.
 
-        Present from 0.29 on servers started with ``--per-request-spec-decode-metrics``; exact.
+        Present from 0.29 on servers started with ``--per-request-spec-decode-metrics``; exact. None where it is no
+        gamma, or one beyond the largest believed.
         """
         metrics = body.get("metrics")
         speculation = metrics.get("speculative_decoding") if isinstance(metrics, Mapping) else None
         gamma = speculation.get("num_spec_tokens") if isinstance(speculation, Mapping) else None
-        if isinstance(gamma, int) and not isinstance(gamma, bool) and gamma > 0:
-            return gamma
-        return None
+        return believed_gamma(gamma) if isinstance(gamma, int) and not isinstance(gamma, bool) else None
 
 
 def _tells_all(page: Exposition) -> bool:
     return any("engine" in sample.labels for sample in page.samples(*_RUNNING)) and _CACHE_INFO[0] in page
-
-
-def _whole(value: float | None) -> int | None:
-    return None if value is None else round(value)
-
-
-def _share(value: float | None) -> float | None:
-    """A share of a whole; rounding of a full cache is forgiven, a percentage is not taken for a share."""
-    return None if value is None or value > 1.01 else min(value, 1.0)
 
 
 def _latency(page: Exposition) -> LatencySum | None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import math
 import time
@@ -14,6 +13,7 @@ from pydantic import SecretStr
 
 from adaptive_gamma.config.settings import HealthSettings, ReplicaSettings, ScrapeSettings
 from adaptive_gamma.errors import ScrapeError
+from adaptive_gamma.fleet.models import read_model_list
 from adaptive_gamma.fleet.open_requests import OpenRequest
 from adaptive_gamma.fleet.replica import AcceptancePrior, FleetReplica
 from adaptive_gamma.fleet.scrape import EngineClient
@@ -23,6 +23,11 @@ __all__ = ["Fleet"]
 
 _log = logging.getLogger("adaptive_gamma.fleet")
 _MODELS_PATH = "/v1/models"
+_FAULTS = (ArithmeticError, ValueError, TypeError, LookupError)
+"""What a page that nobody foresaw can raise in the code that reads it (an error of Unicode is a ValueError). A look
+that ends in one is lost and the next one is made all the same: a loop that ended would leave its replica unknown until
+a restart, for one bad page. It is a fault of ours, so it is logged with its traceback and counted. Anything else, such
+as an AttributeError or a failing assertion, is no page's doing and ends the loop."""
 
 
 class Fleet:
@@ -30,7 +35,8 @@ class Fleet:
 
     Each replica has two loops of its own, one for its metrics and one for its health and model list, so that one
     which hangs delays no other. A loop's interval runs from start to start; when a look takes longer than that, the
-    starts it overran are skipped, never made up for. All loops look at once when the fleet starts, and from then on at
+    starts it overran are skipped, never made up for. A look that meets a fault of ours counts as a failed scrape with
+    the reason ``internal``, and the loop goes on. All loops look at once when the fleet starts, and from then on at
     moments spread over the interval: the work of a large fleet in one go would hold up the requests of this process.
 
     Args:
@@ -65,6 +71,7 @@ class Fleet:
             raise ValueError("replica names must be distinct")
         self._clients = {replica.name: EngineClient(replica.url, api_key) for replica in self.replicas}
         self._tasks: list[asyncio.Task[None]] = []
+        self._faults_logged: set[tuple[str, str, type[Exception]]] = set()
 
     @property
     def looked(self) -> bool:
@@ -154,13 +161,34 @@ class Fleet:
                 replica.dialect.metrics_paths, timeout_s=self._scrape.timeout_s
             )
             reading = replica.dialect.read(pages)
+            replica.took_reading(reading, started_at=started_at, in_flight_at_start=in_flight, prior=self.policy)
         except ScrapeError as error:
             replica.missed_reading(error, self._clock())
-            return
-        replica.took_reading(reading, started_at=started_at, in_flight_at_start=in_flight, prior=self.policy)
+        except _FAULTS as fault:
+            self._log_fault("scrape", replica, fault)
+            replica.missed_reading(ScrapeError("internal", type(fault).__name__), self._clock())
 
     async def _check_one(self, replica: FleetReplica) -> None:
-        await asyncio.gather(self._probe(replica), self._list_models(replica))
+        await asyncio.gather(
+            self._surviving("health", replica, self._probe), self._surviving("models", replica, self._list_models)
+        )
+
+    async def _surviving(
+        self, what: str, replica: FleetReplica, look: Callable[[FleetReplica], Awaitable[None]]
+    ) -> None:
+        """A look beside the scrape: its faults are counted with the scrapes', and say nothing about the readings."""
+        try:
+            await look(replica)
+        except _FAULTS as fault:
+            self._log_fault(what, replica, fault)
+            replica.scrape_failures["internal"] += 1
+
+    def _log_fault(self, what: str, replica: FleetReplica, fault: Exception) -> None:
+        """Once for each kind of fault, not once an interval."""
+        key = (what, replica.name, type(fault))
+        if key not in self._faults_logged:
+            self._faults_logged.add(key)
+            _log.error("replica %s: a look at its %s met a fault and is lost", replica.name, what, exc_info=fault)
 
     async def _probe(self, replica: FleetReplica) -> None:
         try:
@@ -176,9 +204,9 @@ class Fleet:
             page = await self._clients[replica.name].fetch(_MODELS_PATH, timeout_s=self._health.timeout_s)
         except ScrapeError:
             return
-        entries = _model_entries(page)
-        if entries is not None:
-            replica.took_models(entries)
+        listed = read_model_list(page)
+        if listed is not None:
+            replica.took_models(listed)
 
 
 async def _every(
@@ -199,14 +227,3 @@ def _report_end(task: asyncio.Task[None]) -> None:
     """A loop that ends by itself has met a fault of ours; its replica's readings go stale, and the log says why."""
     if not task.cancelled() and task.exception() is not None:
         _log.error("the loop %r ended", task.get_name(), exc_info=task.exception())
-
-
-def _model_entries(page: bytes) -> list[dict[str, Any]] | None:
-    try:
-        body = json.loads(page)
-    except (ValueError, RecursionError):
-        return None
-    entries = body.get("data") if isinstance(body, dict) else None
-    if not isinstance(entries, list):
-        return None
-    return [entry for entry in entries if isinstance(entry, dict) and isinstance(entry.get("id"), str)]

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 from adaptive_gamma.config.settings import HealthSettings, ReplicaSettings, ScrapeSettings
@@ -12,6 +13,7 @@ from adaptive_gamma.engines import Dialect, EngineReading, dialect_for
 from adaptive_gamma.errors import ScrapeError
 from adaptive_gamma.fleet.gamma import EngineEvidence, GammaFinding, GammaMismatch, configured_gamma, find_gamma
 from adaptive_gamma.fleet.health import HealthMonitor
+from adaptive_gamma.fleet.models import ModelList
 from adaptive_gamma.fleet.open_requests import OpenRequest, OpenRequests
 from adaptive_gamma.fleet.window import AcceptanceWindow, PositionRate
 from adaptive_gamma.routing.replica import GammaSchedule, ReplicaState
@@ -79,6 +81,7 @@ class FleetReplica:
         self._open = OpenRequests(self.state, clock)
         self._mismatch: GammaMismatch | None = None
         self._model_missing = False
+        self._models_dropped = False
         if settings.model is not None:
             self.state.models = frozenset({settings.model})
         self._take_finding(find_gamma(self._configured, self._seen), announce=False)
@@ -135,10 +138,6 @@ class FleetReplica:
             prior: the policy's acceptance by class, where there is one.
         """
         previous, self.reading = self.reading, reading
-        if self.scrape_error is not None:
-            _log.info("replica %s: metrics are read again", self.name)
-            self.scrape_error = None
-        self.scraped_at = started_at
         update = self._window.update(
             reading.speculation,
             started_at,
@@ -155,11 +154,17 @@ class FleetReplica:
             _log.debug("replica %s: acceptance changed, the window before is dropped", self.name)
         self._seen.page(reading.speculative, reading.gamma)
         self._take_finding(find_gamma(self._configured, self._seen))
+        ratio = self._acceptance_ratio(prior)
+        # what can meet a fault lies above: a reading is believed whole or not at all
+        if self.scrape_error is not None:
+            _log.info("replica %s: metrics are read again", self.name)
+            self.scrape_error = None
+        self.scraped_at = started_at
         state = self.state
         state.running, state.waiting, state.kv_usage = reading.running, reading.waiting, reading.kv_usage
         state.fresh_until = started_at + self._stale_after_s
         state.in_flight_at_scrape = in_flight_at_start
-        state.acceptance_ratio = self._acceptance_ratio(prior)
+        state.acceptance_ratio = ratio
         if (self.awake is False) != (reading.awake is False):
             _log.info("replica %s: the engine %s", self.name, "sleeps" if reading.awake is False else "is awake")
         self.awake = reading.awake
@@ -201,9 +206,16 @@ class FleetReplica:
         """A request got an answer from the replica."""
         self.health.answered()
 
-    def took_models(self, entries: Sequence[dict[str, Any]]) -> None:
-        """The engine listed its models."""
-        only = self.settings.model
+    def took_models(self, listed: ModelList) -> None:
+        """The engine listed its models. A list of which nothing could be read leaves what was known."""
+        if listed.dropped and not self._models_dropped:
+            _log.warning(
+                "replica %s: %d entries of its model list cannot be read and are left out", self.name, listed.dropped
+            )
+            self._models_dropped = True
+        entries, only = listed.entries, self.settings.model
+        if entries is None:
+            return
         self.model_entries = [entry for entry in entries if only is None or entry.get("id") == only]
         if only is None:
             self.state.models = frozenset(str(entry["id"]) for entry in entries)
@@ -261,10 +273,11 @@ class FleetReplica:
             request_class = prior.default_class if name is None else prior.class_for(name)
             expected += drafts * (prior.expected_tokens(request_class, gamma) - 1.0)
             weight += drafts
-        if expected <= 0 or weight <= 0:
+        if not (0 < expected < math.inf and 0 < weight < math.inf):
             return None
         low, high = _RATIO_BOUNDS
-        return min(max(observed / (expected / weight), low), high)
+        ratio = observed * (weight / expected)
+        return min(max(ratio, low), high) if math.isfinite(ratio) else None
 
     def as_dict(self, now: float) -> dict[str, Any]:
         """The replica in ``/status``. A value not known is None; load figures are, once they are stale."""
@@ -286,11 +299,11 @@ class FleetReplica:
             "waiting": state.waiting if fresh else None,
             "in_flight": state.in_flight,
             "kv_usage": state.kv_usage if fresh else None,
-            "scrape_age_s": None if self.scraped_at is None else round(now - self.scraped_at, 3),
+            "scrape_age_s": None if self.scraped_at is None else _rounded(now - self.scraped_at, 3),
             "scrape_error": None if self.scrape_error is None else self.scrape_error.reason,
-            "acceptance": None if acceptance is None else [round(rate, 4) for rate in acceptance],
-            "accepted_per_draft": None if accepted is None else round(accepted, 4),
-            "acceptance_ratio": None if state.acceptance_ratio is None else round(state.acceptance_ratio, 4),
+            "acceptance": None if acceptance is None else [_rounded(rate, 4) for rate in acceptance],
+            "accepted_per_draft": _rounded(accepted, 4),
+            "acceptance_ratio": _rounded(state.acceptance_ratio, 4),
             "variable_draft_length": self.variable_draft_length,
             "gamma_schedule": None if schedule is None else [list(part) for part in schedule.ranges],
             "gamma_mismatch": (
@@ -302,6 +315,11 @@ class FleetReplica:
             "health_changes": self.health.changes,
             "notes": self.notes(),
         }
+
+
+def _rounded(value: float | None, digits: int) -> float | None:
+    """For JSON, which has no word for a number that is not finite."""
+    return None if value is None or not math.isfinite(value) else round(value, digits)
 
 
 def _output_fell(previous: EngineReading, reading: EngineReading) -> bool:

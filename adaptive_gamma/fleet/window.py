@@ -302,7 +302,7 @@ def _delta(previous: SpeculationCounters, counters: SpeculationCounters, shares:
             for position, value in enumerate(counters.accepted_per_position)
         ],
         by_class=(
-            {name: weight * share / total for name, share in shares.items() if share > 0}
+            {name: weight * (share / total) for name, share in shares.items() if share > 0}
             if total > 0
             else {None: weight}
         ),

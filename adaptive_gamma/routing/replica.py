@@ -11,6 +11,12 @@ __all__ = ["GammaSchedule", "GammaSetting", "Pool", "ReplicaState"]
 
 Pool: TypeAlias = Literal["speculative", "plain"]
 
+LARGEST_GAMMA = 64
+"""Draft tokens per step, as in the configuration and in what is believed of an engine."""
+_LARGEST_BATCH = 1_000_000
+_ENDLESS = 2**31 - 1
+"""The last batch of a range that is written without an end."""
+
 
 class GammaSchedule:
     """Gamma by batch size, as an engine's start-up schedule sets it.
@@ -18,7 +24,8 @@ class GammaSchedule:
     Built from ranges ``(first batch, last batch, gamma)``; a gap keeps the gamma before it, and so does every batch
     beyond the last range, as in vLLM's ``num_speculative_tokens_per_batch_size``.
 
-    Raises ValueError when the ranges do not start at batch 1, overlap, or hold a negative gamma.
+    Raises ValueError when the ranges do not start at batch 1, overlap, or hold a gamma outside 0..64 or a batch above
+    1 000 000. Only a last batch may be 2**31 - 1, which stands for no end.
     """
 
     __slots__ = ("_gammas", "_starts", "ranges")
@@ -29,6 +36,10 @@ class GammaSchedule:
             raise ValueError("the first batch range must start at 1")
         last = 0
         for start, end, gamma in ordered:
+            if gamma > LARGEST_GAMMA:
+                raise ValueError(f"a gamma is above {LARGEST_GAMMA}")
+            if start > _LARGEST_BATCH or (end > _LARGEST_BATCH and end != _ENDLESS):
+                raise ValueError(f"a batch range reaches beyond batch {_LARGEST_BATCH}")
             if start <= last:
                 raise ValueError(f"batch ranges overlap at {start}")
             if end < start:

@@ -189,3 +189,43 @@ def test_long_broken_lines_take_no_time_out_of_proportion(text: str) -> None:
     line = ("load{" + text * 50).replace("\n", "")
     with pytest.raises(ScrapeError):
         read_exposition(f"load x\n{line}\n", WANTED)
+
+
+@pytest.mark.parametrize("value", ["1.7e308", "1e16"])
+def test_sums_that_overflow_or_cannot_be_counts_are_unknown(value: str) -> None:
+    page = read_exposition(f'load{{e="0",r="0"}} {value}\nload{{e="0",r="1"}} {value}\n', WANTED)
+    assert page.total("load") is None
+    assert page.highest("load") is None
+    assert page.totals_by("e", "load") is None
+
+
+def test_a_sum_beyond_what_a_float_counts_is_unknown_though_its_parts_are_not() -> None:
+    page = read_exposition('load{e="0",r="0"} 9e15\nload{e="0",r="1"} 9e15\n', WANTED)
+    assert page.total("load") is None
+    assert page.totals_by("e", "load") is None
+    assert page.highest("load") == 9e15
+
+
+@pytest.mark.parametrize("name", sorted(DIALECTS))
+@given(st.lists(st.floats(), min_size=1, max_size=3), st.lists(st.floats(), min_size=1, max_size=3))
+@example([1.7e308, 1.7e308], [1.7e308, 1.7e308])
+@example([1e6, 0.0], [1.01])
+def test_any_numbers_give_a_bounded_reading(name: str, gauges: list[float], totals: list[float]) -> None:
+    prefix = {"vllm": "vllm:", "llamacpp": "llamacpp:"}[name]
+    stems = ["num_requests_running", "num_requests_waiting", "requests_processing", "requests_deferred"]
+    stems.append("kv_cache_usage_perc")
+    lines = [f'{prefix}{stem}{{engine="{rank}"}} {v!r}' for stem in stems for rank, v in enumerate(gauges)]
+    for stem in ("drafts", "draft_tokens", "accepted_tokens", "accepted_tokens_per_pos"):
+        lines += [
+            f'{prefix}spec_decode_num_{stem}_total{{engine="{rank}",position="0"}} {v!r}'
+            for rank, v in enumerate(totals)
+        ]
+    dialect = DIALECTS[name]
+    reading = dialect.read({dialect.metrics_paths[0]: "\n".join(lines) + "\n"})
+    for number in (reading.running, reading.waiting):
+        assert number is None or 0 <= number <= 1_000_000
+    assert reading.kv_usage is None or 0 <= reading.kv_usage <= 1
+    if reading.speculation is not None:
+        counted = reading.speculation
+        numbers = [counted.drafts or 0.0, counted.draft_tokens, counted.accepted_tokens]
+        assert all(0 <= n <= 2**53 for n in (*numbers, *counted.accepted_per_position))

@@ -130,6 +130,29 @@ def test_unknown_numbers_stay_unknown() -> None:
     assert read(text).running == 7
 
 
+@pytest.mark.parametrize(("labels", "gamma"), [(64, 64), (65, None), (5000, None)])
+def test_more_position_labels_than_any_gamma_are_no_gamma(labels: int, gamma: int | None) -> None:
+    stem = "vllm:spec_decode_num_accepted_tokens_per_pos_total"
+    text = "".join(f'{stem}{{engine="0",position="{position}"}} 1.0\n' for position in range(labels))
+    reading = read(pages.VLLM_0_10_2_V1_PLAIN + text)
+    assert reading.speculative is True
+    assert reading.gamma == gamma
+
+
+@pytest.mark.parametrize(
+    ("value", "running"), [("1000000", 1_000_000), ("1000001", None), ("9e307", None), ("-1", None), ("+Inf", None)]
+)
+def test_request_gauges_beyond_belief_are_unknown(value: str, running: int | None) -> None:
+    reading = read(f'vllm:num_requests_running{{engine="0"}} {value}\nvllm:num_requests_waiting{{engine="0"}} 2\n')
+    assert reading.running == running
+    assert reading.waiting == 2
+
+
+@pytest.mark.parametrize(("value", "usage"), [("1.005", 1.0), ("1.4", None), ("-0.1", None), ("1e308", None)])
+def test_cache_use_that_is_no_share_is_unknown(value: str, usage: float | None) -> None:
+    assert read(pages.VLLM_0_33.replace("} 0.1375", f"}} {value}")).kv_usage == usage
+
+
 def test_refused_parameters() -> None:
     assert VLLM.refused_parameters == {"min_p", "logit_bias"}
 
@@ -150,6 +173,11 @@ def test_gamma_from_response() -> None:
         {"metrics": {"speculative_decoding": {"num_spec_tokens": "3"}}},
         {"metrics": {"speculative_decoding": {"num_spec_tokens": True}}},
         {"metrics": {"speculative_decoding": {"num_spec_tokens": 0}}},
+        {"metrics": {"speculative_decoding": {"num_spec_tokens": -3}}},
+        {"metrics": {"speculative_decoding": {"num_spec_tokens": 65}}},
+        {"metrics": {"speculative_decoding": {"num_spec_tokens": 10**8}}},
+        {"metrics": {"speculative_decoding": {"num_spec_tokens": 10**30}}},
+        {"metrics": {"speculative_decoding": {"num_spec_tokens": 1e30}}},
     ],
 )
 def test_responses_without_gamma(body: dict[str, object]) -> None:

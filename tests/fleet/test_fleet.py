@@ -5,8 +5,9 @@ import contextlib
 import gc
 import json
 import logging
+import math
 import socket
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
 
 import pytest
@@ -437,6 +438,25 @@ async def test_models() -> None:
         await fleet.stop()
 
 
+async def test_models_that_cannot_be_read_or_sent_on(caplog: pytest.LogCaptureFixture) -> None:
+    unreadable = '{"data":[{"id":5},{"id":null},[],"x"]}'
+    async with ScriptedEngine() as engine, watched(engine) as fleet:
+        for page_text, models in (
+            (unreadable, None),
+            ('{"data":[{"id":"\\ud800"},{"id":"a"},{"id":"b","n":1e999}]}', frozenset("a")),
+            (unreadable, frozenset("a")),
+            ('{"data":[{"id":"c","n":NaN}]}', frozenset("a")),
+            ('{"data":[]}', frozenset()),
+        ):
+            engine.page("/v1/models", page_text)
+            await fleet.check_health_once()
+            assert fleet.states[0].models == models
+            body = {"models": fleet.models_page(), "status": fleet.status()}
+            assert json.dumps(body, ensure_ascii=False, allow_nan=False).encode()
+        assert fleet.models_page() == {"object": "list", "data": []}
+    assert len([r for r in caplog.records if "left out" in r.message]) == 1, "logged once"
+
+
 async def test_the_api_key_goes_to_the_engine_and_nowhere_else(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
     async with ScriptedEngine({"/metrics": Reply(status=401)}) as engine:
@@ -569,6 +589,98 @@ async def test_scrapes_do_not_pile_up_on_a_slow_replica() -> None:
             )
             assert waiting <= 1
         await fleet.stop()
+
+
+async def test_numbers_near_the_end_of_floats_are_unknown_and_the_loop_goes_on() -> None:
+    running = "".join(f'vllm:num_requests_running{{engine="{rank}"}} 1.7e308\n' for rank in (0, 1))
+    stem = "vllm:spec_decode_num"
+    counted = "".join(
+        f'{stem}_{what}_total{{engine="{rank}",position="0"}} {{0}}\n'
+        for rank in (0, 1)
+        for what in ("drafts", "draft_tokens", "accepted_tokens", "accepted_tokens_per_pos")
+    )
+    async with ScriptedEngine() as engine, watched(engine, policy=Prior()) as fleet:
+        for total in ("0.0", "1.0e308", "1.7e308", "0.0", "1000.0"):
+            engine.page("/metrics", running + counted.replace("{0}", total))
+            await fleet.scrape_once()
+            (status,) = fleet.status()
+            assert json.dumps(status, allow_nan=False)
+            assert (status["running"], status["scrape_error"]) == (None, None)
+        assert status["acceptance"] == [1.0]
+        assert fleet.replicas[0].scrape_failures == {}
+
+
+class FaultyPrior(Prior):
+    """A policy that cannot be computed with, until it is mended."""
+
+    broken = True
+
+    def expected_tokens(self, request_class: str, gamma: int) -> float:
+        return math.fsum([1.7e308, 1.7e308]) if self.broken else super().expected_tokens(request_class, gamma)
+
+
+async def test_loops_survive_a_fault_of_ours(caplog: pytest.LogCaptureFixture) -> None:
+    prior = FaultyPrior()
+    drafts = 0
+    async with ScriptedEngine() as engine:
+        fleet = Fleet(
+            [ReplicaSettings(name="r", url=engine.url)],
+            scrape=ScrapeSettings(interval_s=0.01, timeout_s=5.0),
+            health=HealthSettings(interval_s=60.0),
+            policy=prior,
+        )
+        replica = fleet.replicas[0]
+
+        async def drafting_until(reached: Callable[[], bool]) -> None:
+            nonlocal drafts
+            while not reached():
+                drafts += 1000
+                engine.page("/metrics", page(running=3, drafts=drafts, accepted=(drafts / 2,)))
+                await asyncio.sleep(0.01)
+
+        await fleet.start()
+        await drafting_until(lambda: replica.scrape_failures["internal"] >= 3)
+        assert fleet.status()[0]["scrape_error"] == "internal"
+        prior.broken = False
+        await drafting_until(lambda: replica.scrape_error is None)
+        assert fleet.status()[0]["acceptance_ratio"] == pytest.approx(1.0)
+        assert fleet.status()[0]["running"] == 3
+        await fleet.stop()
+    faults = [r for r in caplog.records if "met a fault" in r.message]
+    assert [(r.levelname, r.exc_info is not None) for r in faults] == [("ERROR", True)]
+    assert len([r for r in caplog.records if "cannot be read" in r.message]) == 1, "logged once"
+    assert not [r for r in caplog.records if "ended" in r.message]
+
+
+async def test_a_fault_in_one_look_leaves_the_others(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def faulty(page: bytes) -> None:
+        raise KeyError("id")
+
+    monkeypatch.setattr("adaptive_gamma.fleet.fleet.read_model_list", faulty)
+    async with ScriptedEngine() as engine, watched(engine) as fleet:
+        engine.page("/v1/models", "{}")
+        for _ in range(3):
+            await fleet.check_health_once()
+        (status,) = fleet.status()
+        assert (status["healthy"], status["scrape_error"]) == (False, None), "the health page answers 404"
+        assert fleet.replicas[0].scrape_failures == {"internal": 3}
+    assert len([r for r in caplog.records if "met a fault" in r.message]) == 1
+
+
+@pytest.mark.parametrize("expected", [math.nan, math.inf, 1e308])
+async def test_a_ratio_that_is_no_number_is_unknown(expected: float) -> None:
+    class Strange(Prior):
+        def expected_tokens(self, request_class: str, gamma: int) -> float:
+            return expected
+
+    async with ScriptedEngine() as engine, watched(engine, policy=Strange()) as fleet:
+        for drafts in (0, 1000):
+            engine.page("/metrics", page(drafts=drafts, accepted=(drafts / 2,)))
+            await fleet.scrape_once()
+        assert fleet.replicas[0].scrape_failures == {}
+        assert fleet.states[0].acceptance_ratio is None
 
 
 async def test_a_fleet_that_was_never_started_stops() -> None:

@@ -1,9 +1,12 @@
 from __future__ import annotations
 
 import pytest
+from pydantic import ValidationError
 
+from adaptive_gamma.config.settings import ReplicaSettings
+from adaptive_gamma.engines._bounds import LARGEST_GAMMA
 from adaptive_gamma.fleet.gamma import EngineEvidence, GammaFinding, GammaMismatch, configured_gamma, find_gamma
-from adaptive_gamma.routing import GammaSchedule
+from adaptive_gamma.routing import GammaSchedule, replica
 
 SCHEDULE = GammaSchedule([(1, 4, 5), (5, 512, 1)])
 
@@ -49,6 +52,34 @@ def test_configured() -> None:
     assert configured_gamma([(1, 4, 5), (5, 512, 1)]) == SCHEDULE
     with pytest.raises(ValueError, match="start at 1"):
         configured_gamma([(2, 4, 5)])
+
+
+def test_one_limit_of_gamma_everywhere() -> None:
+    assert replica.LARGEST_GAMMA == LARGEST_GAMMA
+    assert ReplicaSettings(name="r", url="http://127.0.0.1:1", gamma=LARGEST_GAMMA).gamma == LARGEST_GAMMA
+    with pytest.raises(ValidationError):
+        ReplicaSettings(name="r", url="http://127.0.0.1:1", gamma=LARGEST_GAMMA + 1)
+
+
+@pytest.mark.parametrize(
+    ("ranges", "message"),
+    [
+        ([(1, 4, 65)], "above 64"),
+        ([(1, 4, 10**5000)], "above 64"),
+        ([(1, 1_000_001, 3)], "beyond batch 1000000"),
+        ([(1, 10**5000, 3)], "beyond batch 1000000"),
+        ([(1, 4, 3), (1_000_001, 2**31 - 1, 1)], "beyond batch 1000000"),
+    ],
+    ids=["gamma", "huge gamma", "last", "huge last", "first"],
+)
+def test_schedules_beyond_any_engine(ranges: list[tuple[int, int, int]], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        GammaSchedule(ranges)
+
+
+def test_the_largest_schedule_and_one_without_end() -> None:
+    assert GammaSchedule([(1, 999_999, 64), (1_000_000, 1_000_000, 0)]).largest == 64
+    assert GammaSchedule([(1, 8, 3), (9, 2**31 - 1, 1)]).at(10**7) == 1
 
 
 def test_evidence_outlives_a_page_that_does_not_tell() -> None:

@@ -255,6 +255,14 @@ def test_drafts_are_shared_among_classes() -> None:
     assert window.drafts_by_class() == pytest.approx({"structured": 75.0, "chat": 25.0, None: 100.0})
 
 
+def test_seconds_of_any_length_share_drafts_without_overflow() -> None:
+    window = AcceptanceWindow()
+    shares = {"a": 1e300, "b": 3e300}
+    for total in (0.0, 1e15):
+        window.update(SpeculationCounters(total, total, total, (total,)), 0.0, shares)
+    assert window.drafts_by_class() == pytest.approx({"a": 0.25e15, "b": 0.75e15})
+
+
 def test_a_clock_that_stands_still_or_goes_back() -> None:
     window = AcceptanceWindow()
     window.update(counters(0, 0), 10.0)
