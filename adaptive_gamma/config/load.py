@@ -21,6 +21,16 @@ __all__ = ["load_settings"]
 _PREFIX = "ADAPTIVE_GAMMA_"
 _DELIMITER = "__"
 _ECHO_LIMIT = 60
+_SECONDS_KINDS = ("float_parsing", "float_type")
+_PLAIN = {
+    "string_type": "expected text",
+    "list_type": "expected a list",
+    "float_type": "expected a number",
+    "float_parsing": "expected a number",
+    "int_type": "expected a whole number",
+    "int_parsing": "expected a whole number",
+    "int_from_float": "expected a whole number",
+}
 
 
 class _FromMapping(Settings):
@@ -92,7 +102,7 @@ class _StrictLoader(yaml.SafeLoader):
 def _read_yaml(path: Path) -> dict[str, Any]:
     try:
         text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
+    except (OSError, ValueError) as error:  # no file of that name, not UTF-8, or no possible name
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
         raise ConfigurationError(str(path), "", f"cannot be read: {reason}") from error
     try:
@@ -102,6 +112,10 @@ def _read_yaml(path: Path) -> dict[str, Any]:
         where = f"line {mark.line + 1}, column {mark.column + 1}: " if mark is not None else ""
         raise ConfigurationError(str(path), "", f"{where}{error.problem or 'not valid YAML'}") from None
     except yaml.YAMLError as error:
+        raise ConfigurationError(str(path), "", f"not valid YAML: {error}") from None
+    except RecursionError:
+        raise ConfigurationError(str(path), "", "is nested too deeply") from None
+    except ValueError as error:  # a date or a number that only looks like one
         raise ConfigurationError(str(path), "", f"not valid YAML: {error}") from None
     if values is None:
         return {}
@@ -250,16 +264,29 @@ def _problem(found: list[ErrorDetails], location: tuple[str | int, ...]) -> tupl
     if kind == "extra_forbidden":
         model = next(iter(_models_in(_annotation_at(location[:-1]))), None)
         return "no such key", nearest(str(location[-1]), _fields(model)) if model is not None else None
+    if kind in ("model_type", "dict_type"):
+        model = next(iter(_models_in(_annotation_at(location))), None)
+        keys = f" with keys {', '.join(_fields(model))}" if model is not None else ""
+        return _with_value(f"expected a section{keys}", value, location), None
+    if kind in _SECONDS_KINDS and location and str(location[-1]).endswith("_s"):
+        return _with_value("expected a number of seconds", value, location), None
+    if kind in _PLAIN:
+        return _with_value(_PLAIN[kind], value, location), None
     messages = [details["msg"].removeprefix("Value error, ") for details in found]
     message = ", or ".join(message[:1].lower() + message[1:] for message in dict.fromkeys(messages))
-    if not location or _is_secret(location) or isinstance(value, dict | list) or "@" in str(value):
-        # A url may hold credentials.
-        return message, None
-    shown = repr(value)
-    if len(shown) > _ECHO_LIMIT:
-        shown = shown[: _ECHO_LIMIT - 3] + "..."
     suggestion = None
     if kind == "literal_error" and isinstance(value, str):
         expected = str(found[0].get("ctx", {}).get("expected", ""))
         suggestion = nearest(value, [choice.strip("'") for choice in expected.replace(" or ", ", ").split(", ")])
-    return f"{message}, not {shown}", suggestion
+    return _with_value(message, value, location), suggestion
+
+
+def _with_value(message: str, value: object, location: tuple[str | int, ...]) -> str:
+    """The message and what was found, unless that may be secret or is long-winded."""
+    if not location or _is_secret(location) or isinstance(value, dict | list) or "@" in str(value):
+        # A url may hold credentials.
+        return message
+    shown = repr(value)
+    if len(shown) > _ECHO_LIMIT:
+        shown = shown[: _ECHO_LIMIT - 3] + "..."
+    return f"{message}, not {shown}"

@@ -2,11 +2,29 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
-from urllib.parse import urlsplit
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    SecretStr,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from adaptive_gamma.config.values import (
+    checked_gamma,
+    engine_path,
+    engine_url,
+    header_name,
+    host_port,
+    passed_path,
+    secret_token,
+)
 
 __all__ = [
     "ClassRule",
@@ -28,6 +46,16 @@ _ShortSeconds = Annotated[float, Field(gt=0, le=60)]
 class _Section(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
+    @field_validator("*", mode="before")
+    @classmethod
+    def _no_switches(cls, value: Any, info: ValidationInfo) -> Any:
+        """No key is a switch; True would pass for the number 1."""
+        if isinstance(value, bool) and info.field_name != "gamma":
+            if (info.field_name or "").endswith("_s"):
+                raise ValueError("expected a number of seconds")
+            raise ValueError("expected no true or false (YAML reads a bare yes, no, on, off as such; quote it)")
+        return value
+
 
 class ReplicaSettings(_Section):
     """One engine to route to."""
@@ -43,14 +71,12 @@ class ReplicaSettings(_Section):
     @field_validator("url")
     @classmethod
     def _absolute(cls, value: str) -> str:
-        parts = urlsplit(value)
-        if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise ValueError("expected http://host:port or https://host:port")
-        if parts.username or parts.password:
-            raise ValueError("credentials do not belong in the url; use engine_api_key")
-        if parts.path not in ("", "/") or parts.query or parts.fragment:
-            raise ValueError("expected only scheme, host and port")
-        return value.rstrip("/")
+        return engine_url(value)
+
+    @field_validator("gamma", mode="before")
+    @classmethod
+    def _gamma(cls, value: Any) -> Any:
+        return checked_gamma(value)
 
 
 class ClassRule(_Section):
@@ -69,6 +95,11 @@ class ClassifySettings(_Section):
     rules: list[ClassRule] = []
     default: str = "unsure"
 
+    @field_validator("header")
+    @classmethod
+    def _header(cls, value: str | None) -> str | None:
+        return header_name(value)
+
 
 class ScrapeSettings(_Section):
     interval_s: _ShortSeconds = 1.0
@@ -79,7 +110,7 @@ class ScrapeSettings(_Section):
 
 
 class HealthSettings(_Section):
-    path: Annotated[str, Field(pattern=r"^/")] = "/health"
+    path: Annotated[str, AfterValidator(engine_path)] = "/health"
     interval_s: Annotated[float, Field(gt=0, le=3600)] = 5.0
     timeout_s: _ShortSeconds = 2.0
     down_after: Annotated[int, Field(ge=1, le=100)] = 3
@@ -111,13 +142,6 @@ class DecisionSettings(_Section):
     """Decisions kept for the admin page ``/decisions``."""
 
 
-def _address(value: str) -> str:
-    host, _, port = value.rpartition(":")
-    if not host or not port.isdigit() or not 0 <= int(port) <= 65_535:
-        raise ValueError("expected host:port")
-    return value
-
-
 class Settings(BaseSettings):
     """Everything ``serve`` needs. Wrong keys are refused, not ignored."""
 
@@ -139,13 +163,18 @@ class Settings(BaseSettings):
     retry: RetrySettings = RetrySettings()
     drain: DrainSettings = DrainSettings()
     decision: DecisionSettings = DecisionSettings()
-    allow_paths: list[Annotated[str, Field(pattern=r"^/")]] = []
+    allow_paths: list[Annotated[str, AfterValidator(passed_path)]] = []
     """Further engine paths to pass through (POST and GET), beyond the generation paths."""
 
     @field_validator("listen", "admin")
     @classmethod
     def _host_port(cls, value: str) -> str:
-        return _address(value)
+        return host_port(value)
+
+    @field_validator("engine_api_key")
+    @classmethod
+    def _key(cls, value: SecretStr | None) -> SecretStr | None:
+        return None if value is None else SecretStr(secret_token(value.get_secret_value()))
 
     @model_validator(mode="after")
     def _distinct(self) -> Settings:

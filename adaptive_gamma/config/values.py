@@ -1,0 +1,141 @@
+"""Checks of single values. Each raises ValueError that says in plain words what is expected."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+__all__ = ["checked_gamma", "engine_path", "engine_url", "header_name", "host_port", "passed_path", "secret_token"]
+
+MOST_GAMMA = 64
+_GAMMA = f"expected auto, a number 0..{MOST_GAMMA}, or a schedule [[first, last, gamma], ...]"
+_LABEL = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?")
+_TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,128}")
+_VISIBLE = re.compile(r"[\x21-\x7e]+")
+_PORT = re.compile(r"[0-9]{1,5}")
+_FRAMING = frozenset(
+    "authorization connection content-encoding content-length content-type cookie expect host te trailer "
+    "transfer-encoding upgrade x-forwarded-for x-request-id".split()
+)
+
+
+def secret_token(value: str) -> str:
+    """A secret for a header, without the white space around it that files of secrets end in. Never echoed."""
+    stripped = value.strip()
+    if not _VISIBLE.fullmatch(stripped):
+        raise ValueError("expected visible ASCII characters only, without spaces or line breaks inside")
+    return stripped
+
+
+def _check_host(host: str) -> None:
+    if ":" in host:
+        try:
+            ipaddress.IPv6Address(host)
+        except ValueError:
+            raise ValueError("expected an IPv6 address before the port") from None
+        return
+    labels = host.removesuffix(".").split(".")
+    if any(len(label) > 63 for label in labels):
+        raise ValueError("a part of the host name is over 63 characters")
+    if len(host) > 253 or not all(_LABEL.fullmatch(label) for label in labels):
+        raise ValueError("the host is no host name (ASCII letters, digits, '-', '_' and '.') and no address")
+
+
+def host_port(value: str) -> str:
+    """An address to listen on; port 0 takes a free one."""
+    host, _, port = value.rpartition(":")
+    if not host or not _PORT.fullmatch(port) or int(port) > 65_535:
+        raise ValueError("expected host:port")
+    _check_host(host[1:-1] if host.startswith("[") and host.endswith("]") else host)
+    return value
+
+
+def engine_url(value: str) -> str:
+    """Scheme, host and port of an engine, without a slash at the end."""
+    if not _VISIBLE.fullmatch(value):
+        raise ValueError("expected http://host:port or https://host:port in visible ASCII characters")
+    parts = urlsplit(value)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise ValueError("expected http://host:port or https://host:port")
+    if "@" in parts.netloc:
+        raise ValueError("credentials do not belong in the url; use engine_api_key")
+    if parts.path not in ("", "/") or parts.query or parts.fragment:
+        raise ValueError("expected only scheme, host and port")
+    _check_host(parts.hostname)
+    try:
+        port = parts.port
+    except ValueError:
+        port = 0
+    if port == 0 or parts.netloc.endswith(":"):
+        raise ValueError("the port must be a number 1..65535")
+    return f"{parts.scheme}://{parts.netloc}"
+
+
+def checked_gamma(value: Any) -> Any:
+    """The setting ``gamma`` of a replica, before its type is known."""
+    if isinstance(value, bool):
+        raise ValueError(f"{_GAMMA} (a bare off or no is false in YAML; no speculation is 0)")
+    if value == "auto":
+        return value
+    if isinstance(value, int):
+        if not 0 <= value <= MOST_GAMMA:
+            raise ValueError(_GAMMA)
+        return value
+    if not isinstance(value, list | tuple):
+        raise ValueError(_GAMMA)
+    return _schedule(value)
+
+
+def _schedule(value: list[Any] | tuple[Any, ...]) -> list[tuple[int, int, int]]:
+    ranges: list[tuple[int, int, int]] = []
+    for part in value:
+        if not isinstance(part, list | tuple) or len(part) != 3:
+            raise ValueError(_GAMMA)
+        if any(isinstance(number, bool) or not isinstance(number, int) for number in part):
+            raise ValueError(f"{_GAMMA} of whole numbers")
+        first, last, gamma = part
+        ranges.append((first, last, gamma))
+    ordered = sorted(ranges)
+    if not ordered or ordered[0][0] != 1:
+        raise ValueError("the first range of the schedule must start at 1")
+    before = 0
+    for first, last, gamma in ordered:
+        if first <= before:
+            raise ValueError(f"the ranges of the schedule overlap at {first:.6g}")
+        if last < first:
+            raise ValueError(f"the range [{first:.6g}, {last:.6g}] of the schedule is empty")
+        if not 0 <= gamma <= MOST_GAMMA:
+            raise ValueError(f"every gamma of the schedule must be 0..{MOST_GAMMA}")
+        before = last
+    return ranges
+
+
+def header_name(value: str | None) -> str | None:
+    """A request header that a client may set."""
+    if value is None:
+        return None
+    if not _TOKEN.fullmatch(value):
+        raise ValueError("expected the name of a header (ASCII letters, digits and '-'), or null for none")
+    if value.lower() in _FRAMING:
+        raise ValueError("this header has a meaning of its own")
+    return value
+
+
+def engine_path(value: str) -> str:
+    """A path to ask an engine for, perhaps with a query."""
+    path = value.partition("?")[0]
+    if not value.startswith("/") or not _VISIBLE.fullmatch(value) or "#" in value or value.startswith("//"):
+        raise ValueError("expected a path that starts with one / and holds visible ASCII characters only, no #")
+    if any(unquote(segment) in (".", "..") for segment in path.split("/")):
+        raise ValueError("expected a path without . and .. as parts")
+    return value
+
+
+def passed_path(value: str) -> str:
+    """A path of requests to pass through, as it is compared: decoded and without a query."""
+    engine_path(value)
+    if "?" in value or "%" in value:
+        raise ValueError("expected a path without a query and without %")
+    return value
