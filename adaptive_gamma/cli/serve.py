@@ -14,11 +14,12 @@ import click
 import uvloop
 
 from adaptive_gamma._version import __version__
-from adaptive_gamma.config import Settings, load_settings
-from adaptive_gamma.errors import PolicyError
+from adaptive_gamma.config import Settings, check_class_names, load_settings, variable_of
+from adaptive_gamma.errors import ConfigurationError, PolicyError
 from adaptive_gamma.fleet import Fleet
-from adaptive_gamma.policy import Policy, load_policy
+from adaptive_gamma.policy import CLASS_ALIASES, Policy, find_policy, load_policy
 from adaptive_gamma.proxy import DataPlane, ProxyServer
+from adaptive_gamma.routing import CLASSES
 
 __all__ = ["command"]
 
@@ -49,10 +50,26 @@ def command(config: Path | None, listen: str | None, admin: str | None, policy: 
     once. SIGHUP reads the policy file again.
     """
     settings = load_settings(config, overrides={"listen": listen, "admin": admin, "policy": policy})
-    loaded = load_policy(settings.policy)
+
+    def origin(key: str) -> str:
+        return variable_of(key) or ("environment" if config is None else str(config))
+
+    loaded = _load_first_policy(settings, "--policy" if policy is not None else origin("policy"))
+    check_class_names(settings, {*CLASSES, *CLASS_ALIASES, *loaded.classes}, origin)
     _configure_logging(log_level)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(_serve(settings, loaded))
+
+
+def _load_first_policy(settings: Settings, source: str) -> Policy:
+    """The policy the settings name; ``source`` is where they name it."""
+    try:
+        find_policy(settings.policy)
+    except PolicyError as error:
+        name = settings.policy
+        shown = repr(name if len(name) <= 60 else name[:57] + "...")
+        raise ConfigurationError(source, "policy", f"{shown}: {error.problem}", error.suggestion) from error
+    return load_policy(settings.policy)
 
 
 async def _serve(settings: Settings, policy: Policy) -> None:

@@ -1,6 +1,7 @@
 """What ``serve`` is told: the tree of settings and the loader that refuses what it does not know."""
 
-from adaptive_gamma.config.load import load_settings
+from adaptive_gamma.config.class_names import check_class_names
+from adaptive_gamma.config.load import load_settings, variable_of
 from adaptive_gamma.config.settings import (
     ClassifySettings,
     ClassRule,
@@ -25,5 +26,7 @@ __all__ = [
     "RetrySettings",
     "ScrapeSettings",
     "Settings",
+    "check_class_names",
     "load_settings",
+    "variable_of",
 ]

@@ -16,7 +16,7 @@ from pydantic_settings import BaseSettings, PydanticBaseSettingsSource
 from adaptive_gamma.config.settings import Settings
 from adaptive_gamma.errors import ConfigurationError, nearest
 
-__all__ = ["load_settings"]
+__all__ = ["load_settings", "variable_of"]
 
 _PREFIX = "ADAPTIVE_GAMMA_"
 _DELIMITER = "__"
@@ -75,6 +75,18 @@ def load_settings(
     except ValidationError as error:
         raise _explain(error, source, merged, origins, file_values) from None
     return settings
+
+
+def variable_of(key: str, environment: Mapping[str, str] | None = None) -> str | None:
+    """The environment variable that gave a dotted key, or the list or section it stands in; None where none did."""
+    values = os.environ if environment is None else environment
+    variables = {name.upper(): name for name in values}
+    parts = key.partition("[")[0].upper().split(".")
+    for end in range(len(parts), 0, -1):
+        name = _PREFIX + _DELIMITER.join(parts[:end])
+        if name in variables:
+            return variables[name]
+    return None
 
 
 # -- reading ----------------------------------------------------------------------------------------------------------

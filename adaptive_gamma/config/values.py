@@ -16,8 +16,22 @@ _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,128}")
 _VISIBLE = re.compile(r"[\x21-\x7e]+")
 _PORT = re.compile(r"[0-9]{1,5}")
 _FRAMING = frozenset(
-    "authorization connection content-encoding content-length content-type cookie expect host te trailer "
-    "transfer-encoding upgrade x-forwarded-for x-request-id".split()
+    {
+        "authorization",
+        "connection",
+        "content-encoding",
+        "content-length",
+        "content-type",
+        "cookie",
+        "expect",
+        "host",
+        "te",
+        "trailer",
+        "transfer-encoding",
+        "upgrade",
+        "x-forwarded-for",
+        "x-request-id",
+    }
 )
 
 

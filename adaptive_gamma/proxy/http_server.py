@@ -32,9 +32,12 @@ def _bind(address: str, key: str) -> socket.socket:
     bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         bound.bind((host, int(port)))
-    except OSError as error:
+        # Two sockets may be bound to one port; only listening tells that it is taken.
+        bound.listen(BACKLOG)
+    except (OSError, ValueError, OverflowError) as error:
         bound.close()
-        raise ConfigurationError("settings", key, f"cannot listen on {address}: {error.strerror or error}") from error
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        raise ConfigurationError("settings", key, f"cannot listen on {address}: {reason}") from error
     bound.setblocking(False)
     return bound
 
@@ -92,6 +95,10 @@ class Listener:
             if isinstance(connection, StrictHttpProtocol):
                 connection.cut()
 
+    def abandon(self) -> None:
+        """Give the port up before ``start``."""
+        self._socket.close()
+
     async def close(self) -> None:
         """Stop listening and wait for the requests to end; call ``cut`` before to have that soon."""
         for server in self._server.servers:
@@ -113,7 +120,11 @@ class ProxyServer:
         self._plane = plane
         stall_s = settings.limits.idle_timeout_s
         self.data = Listener(DataApp(plane), settings.listen, "listen", stall_s=stall_s)
-        self.admin = Listener(admin_app(plane), settings.admin, "admin", stall_s=stall_s)
+        try:
+            self.admin = Listener(admin_app(plane), settings.admin, "admin", stall_s=stall_s)
+        except ConfigurationError:
+            self.data.abandon()
+            raise
         self._at_once = asyncio.Event()
 
     async def start(self) -> None:

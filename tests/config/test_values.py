@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from adaptive_gamma.config import Settings, load_settings
+from adaptive_gamma.config import Settings, check_class_names, load_settings, variable_of
 from adaptive_gamma.errors import ConfigurationError
 
 REPLICA: dict[str, Any] = {"name": "a", "url": "http://127.0.0.1:1"}
@@ -161,7 +161,7 @@ def test_paths_that_work(tmp_path: Path) -> None:
     [
         (
             {"scrape": 500},
-            "scrape: expected a section with keys interval_s, timeout_s, stale_after_s, half_life_s, not",
+            "scrape: expected a section with keys interval_s, timeout_s, stale_after_s, half_life_s",
         ),
         ({"scrape": None}, "scrape: expected a section with keys interval_s"),
         ({"replicas": ["x"]}, "replicas[0]: expected a section with keys name, url, engine, gamma, model, not 'x'"),
@@ -195,3 +195,24 @@ def test_yaml_that_cannot_be_read(tmp_path: Path, text: str) -> None:
 def test_name_that_no_file_can_have() -> None:
     with pytest.raises(ConfigurationError, match="cannot be read"):
         load_settings("a\0b", environment={})
+
+
+def test_class_names_are_those_of_the_policy(tmp_path: Path) -> None:
+    known = ("chat", "code", "unsure")
+    rules = [{"path": "/x", "class": "code"}, {"path": "/y", "class": "cod"}]
+    check_class_names(_load(tmp_path), known, lambda key: "f")
+    with pytest.raises(ConfigurationError) as caught:
+        check_class_names(_load(tmp_path, classify={"rules": rules}), known, lambda key: "f")
+    assert str(caught.value) == (
+        "f: classify.rules[1].class: expected a class of the policy (chat, code, unsure), not 'cod' "
+        "(did you mean 'code'?)"
+    )
+    with pytest.raises(ConfigurationError, match=r"classify\.default: expected a class of the policy"):
+        check_class_names(_load(tmp_path, classify={"default": "x" * 10_000}), known, lambda key: "f")
+
+
+def test_variable_of() -> None:
+    environment = {"ADAPTIVE_GAMMA_CLASSIFY__RULES": "[]", "adaptive_gamma_policy": "p"}
+    assert variable_of("classify.rules[3].class", environment) == "ADAPTIVE_GAMMA_CLASSIFY__RULES"
+    assert variable_of("policy", environment) == "adaptive_gamma_policy"
+    assert variable_of("classify.default", environment) is None

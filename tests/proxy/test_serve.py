@@ -7,6 +7,7 @@ import json
 import re
 import shutil
 import signal
+import socket
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -203,6 +204,47 @@ async def test_wrong_settings_exit_2_with_one_line_each(tmp_path: Path) -> None:
     assert "policyy: no such key (did you mean 'policy'?)" in text
     assert "policy: is missing" in text
     assert "Traceback" not in text
+
+
+async def _refused(tmp_path: Path, **values: Any) -> str:
+    """What a start that must fail with exit code 2 says."""
+    config = tmp_path / "c.yaml"
+    whole = {
+        "listen": "127.0.0.1:0",
+        "admin": "127.0.0.1:00",
+        "policy": "h200-llama3-70b-fp8",
+        "replicas": [{"name": "r", "url": "http://127.0.0.1:1"}],
+        **values,
+    }
+    config.write_text(yaml.safe_dump(whole))
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "adaptive_gamma", "serve", "--config", str(config), stderr=asyncio.subprocess.PIPE
+    )
+    _, errors = await process.communicate()
+    text = errors.decode()
+    assert process.returncode == 2, text
+    assert "Traceback" not in text
+    return text
+
+
+async def test_two_names_of_one_port_are_told_and_exit_2(tmp_path: Path) -> None:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    text = await _refused(tmp_path, listen=f"localhost:{port}", admin=f"127.0.0.1:{port}")
+    assert f"admin: cannot listen on 127.0.0.1:{port}: " in text
+
+
+async def test_wrong_policy_name_is_told_with_the_file_and_key(tmp_path: Path) -> None:
+    text = await _refused(tmp_path, policy="h200-llama3-70b-fp9")
+    assert f"{tmp_path / 'c.yaml'}: policy: 'h200-llama3-70b-fp9': no such file, and no policy of that name" in text
+    assert "did you mean 'h200-llama3-70b-fp8'?" in text
+
+
+async def test_wrong_class_name_is_told_with_the_nearest(tmp_path: Path) -> None:
+    text = await _refused(tmp_path, classify={"default": "structurd"})
+    assert f"{tmp_path / 'c.yaml'}: classify.default: expected a class of the policy" in text
+    assert "did you mean 'structured'?" in text
 
 
 async def test_status_page(tmp_path: Path) -> None:
