@@ -143,7 +143,7 @@ class Upstream:
             made = True
         except TimeoutError as error:
             raise ConnectError(f"no connection within {self._limits.connect_s:g} s") from error
-        except OSError as error:
+        except (OSError, UnicodeError) as error:  # a host that cannot be encoded has no address either
             raise ConnectError(str(error) or type(error).__name__) from error
         finally:
             if not made:

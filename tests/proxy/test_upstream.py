@@ -59,6 +59,13 @@ async def test_name_that_does_not_resolve() -> None:
             await _ask(pool)
 
 
+@pytest.mark.parametrize("host", ["a" * 64, "a..b"])
+async def test_name_that_cannot_be_encoded(host: str) -> None:
+    async with _pool(f"http://{host}:1") as pool:
+        with pytest.raises(ConnectError):
+            await _ask(pool)
+
+
 async def test_connection_that_is_never_taken() -> None:
     full = socket.socket()
     full.bind(("127.0.0.1", 0))
