@@ -7,11 +7,18 @@ import time
 from email.utils import formatdate
 from http import HTTPStatus
 
-__all__ = ["ErrorAnswer", "error_body", "own_headers", "raw_answer"]
+__all__ = ["ErrorAnswer", "error_body", "own_headers", "raw_answer", "shortened"]
 
 SERVER = b"adaptive-gamma"
+MOST_ECHOED = 256
+"""Characters of a client's own words that are kept or said back."""
 
 _date: tuple[int, bytes] = (0, b"")
+
+
+def shortened(text: str) -> str:
+    """At most 256 characters of what a client sent."""
+    return text if len(text) <= MOST_ECHOED else text[: MOST_ECHOED - 3] + "..."
 
 
 def http_date() -> bytes:

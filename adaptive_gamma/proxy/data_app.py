@@ -7,7 +7,7 @@ import json
 from collections.abc import MutableMapping
 from typing import Any
 
-from adaptive_gamma.proxy.answers import ErrorAnswer, error_body, own_headers
+from adaptive_gamma.proxy.answers import ErrorAnswer, error_body, own_headers, shortened
 from adaptive_gamma.proxy.data_plane import DataPlane
 from adaptive_gamma.proxy.endpoints import Endpoint, Handling
 from adaptive_gamma.proxy.exchange import Exchange, Send, Wire
@@ -96,11 +96,11 @@ class DataApp:
         path, method = scope["path"], scope["method"]
         endpoint = self._plane.endpoints.find(path)
         if endpoint is None:
-            raise ErrorAnswer(404, f"there is no {path} here", "path_not_found", outcome="client_error")
+            raise ErrorAnswer(404, f"there is no {shortened(path)} here", "path_not_found", outcome="client_error")
         if method not in endpoint.methods and method != "OPTIONS":
             raise ErrorAnswer(
                 405,
-                f"{method} is not allowed on {path}",
+                f"{method} is not allowed on {shortened(path)}",
                 "method_not_allowed",
                 outcome="client_error",
                 headers=((b"allow", endpoint.allow),),

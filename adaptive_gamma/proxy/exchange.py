@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, MutableMapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from adaptive_gamma.errors import ConnectError, NoReplica, UpstreamError, UpstreamTimeout
-from adaptive_gamma.proxy.answers import ErrorAnswer
+from adaptive_gamma.proxy.answers import ErrorAnswer, shortened
 from adaptive_gamma.proxy.choice import Choice
 from adaptive_gamma.proxy.decision_log import DecisionRecord
 from adaptive_gamma.proxy.headers import ClientHeaders, engine_headers, response_headers
@@ -206,13 +206,11 @@ class Exchange:
         connection has been given back and the request no longer counts as open."""
         send, read = self._send, response.read
         self.status = response.status
-        await send(
-            {
-                "type": "http.response.start",
-                "status": response.status,
-                "headers": response_headers(response.headers, own),
-            }
-        )
+        headers = response_headers(response.headers, own)
+        if response.status == 204:
+            # RFC 9110, 8.6: no length here. Some engines' frameworks say 0, or that of a body they dropped.
+            headers = [pair for pair in headers if pair[0] != b"content-length"]
+        await send({"type": "http.response.start", "status": response.status, "headers": headers})
         try:
             while True:
                 data = await read()
@@ -253,7 +251,8 @@ class Exchange:
             await self._finish(last)
             return
         if isinstance(error, NoReplica) and error.model_unknown:
-            raise ErrorAnswer(404, str(error), "model_not_found", outcome="client_error")
+            message = f"no replica has the model {shortened(self._needs.model or '')!r}"
+            raise ErrorAnswer(404, message, "model_not_found", outcome="client_error")
         unreachable = self.replica != NO_REPLICA
         message = "no replica could be reached" if unreachable else str(error)
         raise ErrorAnswer(
@@ -277,7 +276,7 @@ class Exchange:
 
     def _note(self, choice: Choice, path: str) -> None:
         self._close_record()
-        plane, decision = self._plane, choice.decision
+        plane, decision, model = self._plane, choice.decision, self._needs.model
         self.replica, self.outcome, self.status = choice.replica, "client_closed", None
         self.request_class = decision.request_class
         plane.metrics.decided(decision.request_class, decision.pool, decision.reason)
@@ -285,7 +284,7 @@ class Exchange:
             time_s=time.time(),
             request_id=self._wire.client.request_id.decode("ascii"),
             path=path,
-            model=self._needs.model,
+            model=None if model is None else shortened(model),
             mode=plane.chooser.mode,
             decision=decision,
             sent_to=choice.replica,

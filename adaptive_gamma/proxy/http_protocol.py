@@ -17,9 +17,10 @@ from typing import Any
 
 import httptools
 import uvicorn
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from adaptive_gamma.proxy.answers import raw_answer
+from adaptive_gamma.proxy.http_cycle import Cycle, OldCycle
 
 __all__ = ["CUT", "ListenerConfig", "StrictHttpProtocol"]
 
@@ -44,37 +45,6 @@ class ListenerConfig(uvicorn.Config):
     stall_s: float = 300.0
 
 
-class _Cycle(RequestResponseCycle):
-    """One request and its response."""
-
-    protocol: StrictHttpProtocol
-    until_close = False
-    """HTTP/1.0 response without a length: its body ends with the connection."""
-
-    def cut(self) -> None:
-        """Close in the middle of the response, so that the client sees it was cut."""
-        self.disconnected = True
-        self.protocol.cut(reset=self.until_close)
-
-    async def send_500_response(self) -> None:
-        """The answer to a fault of ours; the fault itself has been logged."""
-        self.protocol.refuse(500, "the proxy failed", "internal_error")
-
-
-class _OldCycle(_Cycle):
-    """A request of HTTP/1.0, which knows no chunks."""
-
-    async def send(self, message: Any) -> None:
-        if not self.response_started:
-            names = {name.lower() for name, _ in message.get("headers", ())}
-            self.until_close = b"content-length" not in names and self.scope["method"] != "HEAD"
-            if self.until_close:
-                self.chunked_encoding = False
-        elif self.until_close:
-            self.expected_content_length = len(message.get("body", b""))
-        await super().send(message)
-
-
 class StrictHttpProtocol(HttpToolsProtocol):
     """One client connection."""
 
@@ -88,8 +58,8 @@ class StrictHttpProtocol(HttpToolsProtocol):
         self._offered = False
         """The head just read asks for another protocol."""
         self._refusal: tuple[int, str, str] | None = None
-        self._starting: _Cycle | None = None
-        self._running: _Cycle | None = None
+        self._starting: Cycle | None = None
+        self._running: Cycle | None = None
         self._held: deque[bytes] = deque()
         self._held_bytes = 0
         self._deaf = False
@@ -302,7 +272,7 @@ class StrictHttpProtocol(HttpToolsProtocol):
         scope["raw_path"] = url.path
         scope["query_string"] = url.query or b""
         before = self.cycle
-        cycle = (_Cycle if version == "1.1" else _OldCycle)(
+        cycle = (Cycle if version == "1.1" else OldCycle)(
             scope=scope,
             transport=self.transport,
             flow=self.flow,
@@ -343,7 +313,7 @@ class StrictHttpProtocol(HttpToolsProtocol):
             return 400, "exactly one Host header is required", "invalid_http"
         return None
 
-    def _start(self, cycle: _Cycle) -> None:
+    def _start(self, cycle: Cycle) -> None:
         self._running = cycle
         if self.config.closing:
             cycle.keep_alive = False
