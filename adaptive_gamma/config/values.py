@@ -7,13 +7,17 @@ import re
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
+import httpx
+
 __all__ = ["checked_gamma", "engine_path", "engine_url", "header_name", "host_port", "passed_path", "secret_token"]
 
 MOST_GAMMA = 64
+MOST_BATCH = 1_000_000
 _GAMMA = f"expected auto, a number 0..{MOST_GAMMA}, or a schedule [[first, last, gamma], ...]"
 _LABEL = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?")
 _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,128}")
 _VISIBLE = re.compile(r"[\x21-\x7e]+")
+_FOUR_NUMBERS = re.compile(r"[0-9]+(?:\.[0-9]+){3}")
 _PORT = re.compile(r"[0-9]{1,5}")
 _FRAMING = frozenset(
     {
@@ -43,13 +47,21 @@ def secret_token(value: str) -> str:
     return stripped
 
 
+def _is_address(kind: type[ipaddress.IPv4Address] | type[ipaddress.IPv6Address], host: str) -> bool:
+    try:
+        kind(host)
+    except ValueError:
+        return False
+    return True
+
+
 def _check_host(host: str) -> None:
     if ":" in host:
-        try:
-            ipaddress.IPv6Address(host)
-        except ValueError:
-            raise ValueError("expected an IPv6 address before the port") from None
+        if "%" in host or not _is_address(ipaddress.IPv6Address, host):
+            raise ValueError("expected an IPv6 address before the port")
         return
+    if _FOUR_NUMBERS.fullmatch(host) and not _is_address(ipaddress.IPv4Address, host):
+        raise ValueError("expected an IPv4 address of four numbers 0..255")
     labels = host.removesuffix(".").split(".")
     if any(len(label) > 63 for label in labels):
         raise ValueError("a part of the host name is over 63 characters")
@@ -77,6 +89,8 @@ def engine_url(value: str) -> str:
         raise ValueError("credentials do not belong in the url; use engine_api_key")
     if parts.path not in ("", "/") or parts.query or parts.fragment:
         raise ValueError("expected only scheme, host and port")
+    if "[" in parts.netloc and ":" not in parts.hostname:
+        raise ValueError("expected an IPv6 address in the brackets")
     _check_host(parts.hostname)
     try:
         port = parts.port
@@ -84,7 +98,13 @@ def engine_url(value: str) -> str:
         port = 0
     if port == 0 or parts.netloc.endswith(":"):
         raise ValueError("the port must be a number 1..65535")
-    return f"{parts.scheme}://{parts.netloc}"
+    url = f"{parts.scheme}://{parts.netloc}"
+    try:
+        # The client that scrapes decodes names in xn-- form, and fails at each request where it cannot.
+        _ = httpx.URL(url).host
+    except (httpx.InvalidURL, UnicodeError):
+        raise ValueError("the host is no host name that can be asked for") from None
+    return url
 
 
 def checked_gamma(value: Any) -> Any:
@@ -110,6 +130,8 @@ def _schedule(value: list[Any] | tuple[Any, ...]) -> list[tuple[int, int, int]]:
         if any(isinstance(number, bool) or not isinstance(number, int) for number in part):
             raise ValueError(f"{_GAMMA} of whole numbers")
         first, last, gamma = part
+        if max(first, last) > MOST_BATCH:
+            raise ValueError(f"no batch of the schedule may be over {MOST_BATCH}")
         ranges.append((first, last, gamma))
     ordered = sorted(ranges)
     if not ordered or ordered[0][0] != 1:
@@ -117,9 +139,9 @@ def _schedule(value: list[Any] | tuple[Any, ...]) -> list[tuple[int, int, int]]:
     before = 0
     for first, last, gamma in ordered:
         if first <= before:
-            raise ValueError(f"the ranges of the schedule overlap at {first:.6g}")
+            raise ValueError(f"the ranges of the schedule overlap at {first}")
         if last < first:
-            raise ValueError(f"the range [{first:.6g}, {last:.6g}] of the schedule is empty")
+            raise ValueError(f"the range of the schedule that starts at {first} is empty")
         if not 0 <= gamma <= MOST_GAMMA:
             raise ValueError(f"every gamma of the schedule must be 0..{MOST_GAMMA}")
         before = last
