@@ -7,8 +7,6 @@ import re
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-import httpx
-
 __all__ = ["checked_gamma", "engine_path", "engine_url", "header_name", "host_port", "passed_path", "secret_token"]
 
 MOST_GAMMA = 64
@@ -98,13 +96,12 @@ def engine_url(value: str) -> str:
         port = 0
     if port == 0 or parts.netloc.endswith(":"):
         raise ValueError("the port must be a number 1..65535")
-    url = f"{parts.scheme}://{parts.netloc}"
     try:
         # The client that scrapes decodes names in xn-- form, and fails at each request where it cannot.
-        _ = httpx.URL(url).host
-    except (httpx.InvalidURL, UnicodeError):
-        raise ValueError("the host is no host name that can be asked for") from None
-    return url
+        parts.hostname.encode("ascii").decode("idna")
+    except UnicodeError:
+        raise ValueError("a part of the host name starts with xn-- and encodes nothing") from None
+    return f"{parts.scheme}://{parts.netloc}"
 
 
 def checked_gamma(value: Any) -> Any:

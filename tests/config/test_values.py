@@ -71,7 +71,6 @@ def test_key_with_other_characters_is_refused_without_echo(tmp_path: Path, key: 
         "http://[fe80::1%eth0]:1",
         "http://[v1.x]:1",
         "http://xn--zzzz:1",
-        "http://xn--i-7iq:1",
         "http://999.1.1.1:1",
         "http://01.2.3.4:1",
         "http://@h:1",
