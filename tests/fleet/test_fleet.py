@@ -219,7 +219,7 @@ async def test_silent_and_refused_replicas() -> None:
             fleet = a_fleet(
                 ReplicaSettings(name="silent", url=engine.url),
                 ReplicaSettings(name="refused", url=f"http://127.0.0.1:{closed.getsockname()[1]}"),
-                ReplicaSettings(name="nonsense", url="http://a..b"),
+                ReplicaSettings(name="nonsense", url="http://127.0.0.1:1").model_copy(update={"url": "http://a..b"}),
                 timeout_s=0.2,
             )
             await fleet.scrape_once()
