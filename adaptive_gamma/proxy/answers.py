@@ -7,7 +7,7 @@ import time
 from email.utils import formatdate
 from http import HTTPStatus
 
-__all__ = ["ErrorAnswer", "error_body", "own_headers", "raw_answer", "shortened"]
+__all__ = ["ErrorAnswer", "error_body", "own_headers", "raw_answer", "shortened", "status_line"]
 
 SERVER = b"adaptive-gamma"
 MOST_ECHOED = 256
@@ -64,10 +64,25 @@ class ErrorAnswer(Exception):
         super().__init__(message)
 
 
+_STATUS_LINES: dict[int, bytes] = {}
+
+
+def status_line(status: int) -> bytes:
+    """The first line of an answer; a status without a name of its own has none."""
+    line = _STATUS_LINES.get(status)
+    if line is None:
+        try:
+            phrase = HTTPStatus(status).phrase
+        except ValueError:
+            phrase = ""
+        line = _STATUS_LINES[status] = b"HTTP/1.1 %d %b\r\n" % (status, phrase.encode("ascii"))
+    return line
+
+
 def raw_answer(status: int, message: str, code: str) -> bytes:
     """A whole response with ``Connection: close``, for requests no application ever sees."""
     body = error_body(status, message, code)
-    lines = [b"HTTP/1.1 %d %s\r\n" % (status, HTTPStatus(status).phrase.encode("ascii"))]
+    lines = [status_line(status)]
     lines += [b"%b: %b\r\n" % header for header in own_headers(b"application/json", len(body))]
     lines += [b"connection: close\r\n\r\n", body]
     return b"".join(lines)

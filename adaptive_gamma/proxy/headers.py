@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from secrets import token_hex
+from random import getrandbits
 from typing import NamedTuple
 
-__all__ = ["OWN_PREFIX", "ClientHeaders", "engine_headers", "read_client_headers", "response_headers"]
+__all__ = ["OWN_PREFIX", "ClientHeaders", "Pairs", "engine_headers", "passed_to_client", "read_client_headers"]
 
 OWN_PREFIX = b"x-adaptive-gamma-"
 
@@ -26,6 +26,7 @@ _HOP_BY_HOP = frozenset(
 )
 # Set anew for the engine, or read here.
 _REWRITTEN = _HOP_BY_HOP | {b"host", b"content-length", b"expect", b"http2-settings", b"x-request-id"}
+_NOT_PASSED_BACK = _HOP_BY_HOP | {b"x-request-id"}
 _FORWARDED_FOR = b"x-forwarded-for"
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9._-]{1,128}")
 
@@ -46,6 +47,8 @@ class ClientHeaders(NamedTuple):
     """``x-session-id``."""
     content_length: int | None
     content_encoding: bytes | None
+    expects_continue: bool
+    """The client waits for ``100 Continue`` before it sends the body."""
 
 
 def _named_by_connection(headers: Iterable[tuple[bytes, bytes]]) -> frozenset[bytes]:
@@ -66,6 +69,7 @@ def read_client_headers(headers: Pairs, class_header: bytes | None, client: str 
     authorization: Pairs = []
     forwarded: list[bytes] = []
     request_id = request_class = session = length = encoding = None
+    expects_continue = False
     named: frozenset[bytes] | None = None
     for pair in headers:
         name, value = pair
@@ -79,6 +83,8 @@ def read_client_headers(headers: Pairs, class_header: bytes | None, client: str 
                 request_id = value
             elif name == b"content-length":
                 length = int(value)
+            elif name == b"expect":
+                expects_continue = value.strip().lower() == b"100-continue"
         elif name == b"authorization":
             authorization.append(pair)
         elif name == _FORWARDED_FOR:
@@ -96,8 +102,11 @@ def read_client_headers(headers: Pairs, class_header: bytes | None, client: str 
         forwarded.append(client.encode("ascii", "replace"))
     if forwarded:
         passed.append((_FORWARDED_FOR, b", ".join(forwarded)))
+    if request_id is None:
+        # Unlikely to be met twice, which is all it is for.
+        request_id = b"%032x" % getrandbits(128)
     return ClientHeaders(
-        passed, authorization, request_id or token_hex(16).encode("ascii"), request_class, session, length, encoding
+        passed, authorization, request_id, request_class, session, length, encoding, expects_continue
     )
 
 
@@ -114,16 +123,16 @@ def engine_headers(client: ClientHeaders, host: bytes, engine_key: bytes | None,
     return headers
 
 
-def response_headers(engine: Pairs, own: Pairs) -> Pairs:
-    """The fields sent to a client: the engine's, end to end ones only, then ``own``."""
+def passed_to_client(engine: Pairs) -> Pairs:
+    """The fields of an engine's answer that a client gets: end to end ones only."""
     passed = []
     named: frozenset[bytes] = frozenset()
     for pair in engine:
         name = pair[0]
         if name == b"connection":
             named = _named_by_connection(engine)
-        elif name not in _HOP_BY_HOP and name != b"x-request-id" and not name.startswith(OWN_PREFIX):
+        elif name not in _NOT_PASSED_BACK and not name.startswith(OWN_PREFIX):
             passed.append(pair)
     if named:
         passed = [pair for pair in passed if pair[0] not in named]
-    return passed + own
+    return passed

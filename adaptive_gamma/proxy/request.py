@@ -1,20 +1,18 @@
-"""Reading a request: its body with a limit, parsed once, and what routing needs of it.
+"""What routing needs of a JSON body, which is parsed once.
 
 The parsed form is looked at and dropped; the client's own bytes go to the engine.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator, MutableMapping
+from collections.abc import Iterator
 from typing import Any
 
 from pydantic_core import from_json
 
 from adaptive_gamma.proxy.answers import ErrorAnswer
 
-__all__ = ["ClientGone", "JsonRequest", "Receive", "StreamCut", "parse_json", "read_body"]
-
-Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+__all__ = ["JsonRequest", "parse_json"]
 
 WINDOW = 4096
 """Characters kept of each end of a prompt."""
@@ -22,44 +20,6 @@ WINDOW = 4096
 _ITEMS_AT_EACH_END = 64
 _DELICATE = ("min_p", "logit_bias")
 _OUTPUT_LIMITS = ("max_completion_tokens", "max_output_tokens", "max_tokens", "n_predict")
-
-
-class StreamCut(Exception):
-    """The answer broke off after its head was passed; raised inside the data path only."""
-
-
-class ClientGone(Exception):
-    """The client disconnected; raised inside the data path only."""
-
-
-async def read_body(receive: Receive, limit: int, announced: int | None) -> bytes:
-    """The whole body. The server watches that it does not stop.
-
-    Raises:
-        ErrorAnswer: 413, before a byte is read when the announced length says so.
-        ClientGone: the client left in the middle of it.
-    """
-    if announced is not None and announced > limit:
-        raise _too_large(limit)
-    parts: list[bytes] = []
-    size = 0
-    while True:
-        message = await receive()
-        if message["type"] != "http.request":
-            raise ClientGone
-        part: bytes = message.get("body", b"")
-        size += len(part)
-        if size > limit:
-            raise _too_large(limit)
-        if not message.get("more_body"):
-            return b"".join([*parts, part]) if parts else part
-        parts.append(part)
-
-
-def _too_large(limit: int) -> ErrorAnswer:
-    return ErrorAnswer(
-        413, f"the request body is over the limit of {limit} bytes", "body_too_large", outcome="client_error"
-    )
 
 
 class JsonRequest:

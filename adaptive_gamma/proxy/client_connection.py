@@ -1,0 +1,419 @@
+"""One HTTP/1.1 connection of a client: asyncio.Protocol over httptools, made strict, told and telling by callbacks.
+
+It is the class uvicorn makes for each connection, in the place of its own. Heads over 64 KiB are 431; framing that two
+parsers could read differently is 400 and the connection closes; an answer that breaks off has no clean end; HTTP/1.0
+clients get no chunked bodies; a client that stops reading, or stops in the middle of a head or a body, does not hold
+its connection for ever. Reading goes on while an answer is under way, or the client's leaving would not be seen; a
+request pipelined meanwhile is not served: the answer under way ends the connection.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+import struct
+import urllib.parse
+from enum import Enum
+from math import inf
+from typing import TYPE_CHECKING, cast
+
+import httptools
+
+from adaptive_gamma.proxy.answers import ErrorAnswer, raw_answer, status_line
+from adaptive_gamma.proxy.deadline import Deadline
+from adaptive_gamma.proxy.head_rules import HEAD_LIMIT, OVERSIZED_HEAD, Refusal, judge_head, without_offer
+
+if TYPE_CHECKING:
+    from uvicorn.server import ServerState
+
+    from adaptive_gamma.proxy.data_path import DataPath, Intake
+    from adaptive_gamma.proxy.exchange import Exchange
+    from adaptive_gamma.proxy.headers import Pairs
+    from adaptive_gamma.proxy.http_server import DataListenerConfig
+
+__all__ = ["ClientConnection"]
+
+_log = logging.getLogger("adaptive_gamma.proxy")
+
+_LINGER_S = 5.0
+_WITHOUT_BODY = (204, 304)
+_BROKEN: Refusal = (400, "the request is not valid HTTP/1.1", "invalid_http")
+
+
+class _Phase(Enum):
+    """What the connection waits for."""
+
+    HEAD = "head"
+    BODY = "body"
+    ANSWER = "answer"
+    LINGER = "linger"
+    """The client's close: a close of ours while it sends would reset the connection under the answer."""
+
+
+class _Stop(Exception):
+    """Ends the parsing from inside a callback; why is noted on the connection."""
+
+
+class ClientConnection(asyncio.Protocol):
+    """One client. Its requests go to the data path, one at a time; the answer comes back through the methods below."""
+
+    __slots__ = (
+        "_body_parts", "_body_size", "_chunked", "_closing", "_config", "_connections", "_deadline", "_deaf",
+        "_discarding", "_dry", "_fields", "_head_bytes", "_head_only", "_in_head", "_intake", "_keep_alive", "_loop",
+        "_offered", "_parser", "_path", "_phase", "_ready", "_refusal", "_state", "_transport", "_until_close", "_url",
+        "_write_paused", "exchange",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        config: DataListenerConfig,
+        server_state: ServerState,
+        app_state: dict[str, object],
+        _loop: asyncio.AbstractEventLoop | None = None,
+    ) -> None:
+        self._loop = loop = _loop or asyncio.get_running_loop()
+        self._config = config
+        self._path: DataPath = config.data_path
+        self._state = server_state
+        self._deadline = Deadline(loop, self._overdue)
+        self._phase = _Phase.HEAD
+        self._new_parser()
+        self._in_head = self._deaf = self._write_paused = self._discarding = self._ready = self._offered = False
+        self._dry = 0
+        """Bytes read since a head was complete or a part of a body came."""
+        self._refusal: Refusal | None = None
+        self._intake: Intake | None = None
+        self._keep_alive = True
+        self.exchange: Exchange | None = None
+        """The request being answered by an engine; the exchange sets and clears it."""
+
+    def _new_parser(self) -> None:
+        self._parser = httptools.HttpRequestParser(self)
+        # Else what follows a request that closes the connection would be an error of that request.
+        self._parser.set_dangerous_leniencies(lenient_data_after_close=True)
+
+    @property
+    def busy(self) -> bool:
+        """Whether a request is being answered, or the last answer is still being written out."""
+        if self._phase is _Phase.ANSWER or (self._phase is _Phase.BODY and not self._discarding):
+            return True
+        return self._transport.get_write_buffer_size() > 0
+
+    @property
+    def paused(self) -> bool:
+        """Whether the client leaves so much unread that nothing more should be sent."""
+        return self._write_paused
+
+    # -- the connection -----------------------------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        # uvloop's transport has the methods without the base class.
+        self._transport = cast(asyncio.Transport, transport)
+        self._state.connections.add(self)  # type: ignore[arg-type]  # uvicorn's set is typed with its own two classes
+        self._await_head()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._state.connections.discard(self)  # type: ignore[arg-type]  # as above
+        self._deadline.close()
+        self._deaf = True
+        intake, self._intake = self._intake, None
+        if self.exchange is not None:
+            self.exchange.client_gone()
+        elif intake is not None and not self._discarding:
+            self._path.ended(intake, "client_closed")
+
+    def data_received(self, data: bytes) -> None:
+        if self._deaf:
+            return
+        try:
+            self._feed(data)
+        except httptools.HttpParserError as error:
+            cause = error.__context__
+            if cause is not None and not isinstance(cause, _Stop | ValueError | httptools.HttpParserError):
+                _log.error("reading a request met a fault", exc_info=cause)
+            self._stop(self._refusal or _BROKEN)
+            return
+        if self._in_head or self._phase is _Phase.BODY:
+            self._dry += len(data)
+            if self._dry > HEAD_LIMIT:
+                self._stop(OVERSIZED_HEAD if self._in_head else (400, "64 KiB without a part of the body", "invalid_http"))
+            elif self._phase is _Phase.BODY and not self._discarding:
+                self._deadline.at = self._loop.time() + self._config.stall_s
+        elif self._ready:
+            self._begin()
+
+    def _feed(self, data: bytes) -> None:
+        while True:
+            try:
+                self._parser.feed_data(data)
+                return
+            except httptools.HttpParserUpgrade as offer:
+                # An offer we do not take (some clients make it with every first request). The parser stops behind
+                # such a head and would lose the body, so it is given the head again, without the offer.
+                data = without_offer(self._parser.get_method(), self._url, self._fields) + data[offer.args[0] :]
+                self._new_parser()
+
+    def _stop(self, refusal: Refusal) -> None:
+        """The client's bytes make no sense from here on."""
+        self._deaf = True
+        if self._ready or self._phase is _Phase.ANSWER:
+            # What stands behind a whole request does not matter to it: it is answered, then the connection ends.
+            self._keep_alive = False
+            if self._ready:
+                self._begin()
+            return
+        intake, self._intake = self._intake, None
+        if intake is not None and not self._discarding:
+            self._path.ended(intake, "client_error")
+        self._refuse(*refusal)
+
+    def pause_writing(self) -> None:
+        self._write_paused = True
+        self._deadline.set(self._loop.time() + self._config.stall_s)
+        if self.exchange is not None:
+            self.exchange.client_paused()
+
+    def resume_writing(self) -> None:
+        self._write_paused = False
+        self._deadline.at = inf
+        if self._phase is _Phase.HEAD:
+            self._await_head()
+        elif self._phase is _Phase.LINGER:
+            self._linger()
+        if self.exchange is not None:
+            self.exchange.client_resumed()
+
+    def shutdown(self) -> None:
+        """Close when idle, else after the answer under way."""
+        if self._phase is _Phase.HEAD and not self._in_head:
+            self._transport.close()
+        self._keep_alive = False
+
+    def cut(self, reset: bool = True) -> None:
+        """Close without a clean end. ``reset`` sends RST, which an unframed body needs to be seen as cut."""
+        transport = self._transport
+        if transport.is_closing():
+            return
+        self._deaf = True
+        self._phase = _Phase.LINGER
+        if not reset:
+            self._close()
+            return
+        sock = transport.get_extra_info("socket")
+        if sock is not None:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        transport.abort()
+
+    def _await_head(self) -> None:
+        self._phase = _Phase.HEAD
+        self._dry = 0
+        if not self._write_paused:
+            self._deadline.set(self._loop.time() + self._config.keep_alive_s)
+
+    def _linger(self) -> None:
+        """Say no more, and wait for the client to close."""
+        self._deaf = True
+        self._phase = _Phase.LINGER
+        if self._transport.can_write_eof():
+            self._transport.write_eof()
+        if not self._write_paused:
+            self._deadline.set(self._loop.time() + _LINGER_S)
+
+    def _close(self) -> None:
+        """Close once all is written out, which a client that does not read must not put off for ever."""
+        self._transport.close()
+        if not self._write_paused:
+            self._deadline.set(self._loop.time() + self._config.stall_s)
+
+    def _overdue(self) -> None:
+        if self._write_paused:
+            self.cut()
+        elif self._phase is _Phase.BODY:
+            self._stop((408, f"the request body stopped for {self._config.stall_s:g} s", "body_timeout"))
+        elif self._transport.is_closing():
+            self._transport.abort()
+        else:
+            self._transport.close()
+
+    # -- answering ----------------------------------------------------------------------------------------------------
+
+    def start(self, status: int, fields: Pairs, own: bytes = b"") -> None:
+        """Send the head of an answer; ``own`` are further fields, as whole lines."""
+        length: bytes | None = None
+        lines = [status_line(status)]
+        for name, value in fields:
+            if name == b"content-length":
+                if status == 204:
+                    # RFC 9110, 8.6: none here. Some engines' frameworks say 0, or that of a body they dropped.
+                    continue
+                length = value
+            lines.append(b"%b: %b\r\n" % (name, value))
+        lines.append(own)
+        without_body = self._head_only or status in _WITHOUT_BODY
+        self._chunked = length is None and not without_body
+        if self._chunked and self._until_close:
+            self._chunked = self._keep_alive = False
+        elif self._chunked:
+            self._until_close = False
+            lines.append(b"transfer-encoding: chunked\r\n")
+        else:
+            self._until_close = False
+        if self._config.closing:
+            self._keep_alive = False
+        lines.append(b"\r\n" if self._keep_alive else b"connection: close\r\n\r\n")
+        self._transport.write(b"".join(lines))
+
+    def send(self, pieces: list[bytes]) -> None:
+        """Send parts of the body, each a chunk of its own where the answer is chunked."""
+        if self._chunked:
+            pieces = [b"%x\r\n%b\r\n" % (len(piece), piece) for piece in pieces]
+        self._transport.write(pieces[0] if len(pieces) == 1 else b"".join(pieces))
+
+    def finish(self) -> None:
+        """The answer is whole."""
+        if self._chunked:
+            self._transport.write(b"0\r\n\r\n")
+        self._answered()
+
+    def break_off(self) -> None:
+        """The answer will not be whole; the client must see that."""
+        self.cut(reset=self._until_close)
+
+    def answer(self, status: int, fields: Pairs, body: bytes) -> None:
+        """Send an answer of our own, its length among the fields."""
+        self.start(status, fields)
+        if body and not self._head_only:
+            self._transport.write(body)
+        self._answered()
+
+    def _answered(self) -> None:
+        self._state.total_requests += 1
+        self._intake = None
+        if self._transport.is_closing():
+            return
+        if self._discarding:
+            # Answered before its body was read.
+            self._deadline.set(self._loop.time() + _LINGER_S)
+        elif self._keep_alive:
+            self._await_head()
+        elif self._deaf:
+            self._linger()
+        else:
+            self._phase = _Phase.LINGER
+            self._close()
+
+    def _refuse(self, status: int, message: str, code: str) -> None:
+        """Answer what never became a request, and close."""
+        if not self._discarding:
+            self._transport.write(raw_answer(status, message, code))
+        self._linger()
+
+    def _begin(self) -> None:
+        self._ready = False
+        self._phase = _Phase.ANSWER
+        self._deadline.at = inf
+        intake, parts = self._intake, self._body_parts
+        assert intake is not None
+        body = parts[0] if len(parts) == 1 else b"".join(parts)
+        self._body_parts = []
+        try:
+            self._path.begin(intake, body, self)
+        except Exception:
+            _log.exception("request %s: the proxy failed", intake.client.request_id.decode())
+            if self.exchange is not None:
+                self.exchange.fail()
+            else:
+                self._path.ended(intake, "internal_error")
+                self._intake = None
+                self._keep_alive = False
+                self._refuse(500, "the proxy failed", "internal_error")
+
+    # -- parser callbacks ---------------------------------------------------------------------------------------------
+
+    def on_message_begin(self) -> None:
+        if self._phase is _Phase.ANSWER or self._ready:
+            raise _Stop  # pipelined
+        self._in_head = True
+        self._deadline.at = self._loop.time() + self._config.keep_alive_s
+        self._url = b""
+        self._fields: Pairs = []
+        self._head_bytes = 0
+
+    def on_url(self, url: bytes) -> None:
+        self._url += url
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if self._in_head:
+            name = name.lower()
+            self._head_bytes += len(name) + len(value) + 4
+            self._fields.append((name, value))
+
+    def on_headers_complete(self) -> None:
+        self._in_head = False
+        self._dry = 0
+        parser = self._parser
+        method, version = parser.get_method(), parser.get_http_version()
+        refusal = judge_head(method, version, self._fields, self._head_bytes + len(self._url))
+        if refusal is not None:
+            self._refusal = refusal
+            raise _Stop
+        self._offered = parser.should_upgrade()
+        if self._offered:
+            return
+        url, query = self._url, b""
+        if not url.startswith(b"/") or b"?" in url or b"#" in url:
+            parsed = httptools.parse_url(url)
+            url, query = parsed.path, parsed.query or b""
+        path = url.decode("ascii")
+        target = url + b"?" + query if query else url
+        self._phase = _Phase.BODY
+        self._deadline.set(self._loop.time() + self._config.stall_s)
+        self._body_parts: list[bytes] = []
+        self._body_size = 0
+        self._head_only = method == b"HEAD"
+        self._until_close = version == "1.0"
+        self._keep_alive = version == "1.1" and parser.should_keep_alive() and not self._config.closing
+        peer = self._transport.get_extra_info("peername")
+        intake = self._intake = self._path.accept(
+            method.decode("ascii"),
+            target,
+            urllib.parse.unquote(path) if "%" in path else path,
+            self._fields,
+            peer[0] if isinstance(peer, tuple) else None,
+        )
+        if intake.refusal is not None:
+            self._answer_early(intake, intake.refusal)
+        elif version == "1.1" and intake.client.expects_continue:
+            self._transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+
+    def on_body(self, body: bytes) -> None:
+        self._dry = 0
+        if self._discarding:
+            return
+        self._body_size += len(body)
+        intake = self._intake
+        assert intake is not None
+        too_large = self._path.body_refusal(self._body_size)
+        if too_large is None:
+            self._body_parts.append(body)
+        else:
+            self._answer_early(intake, too_large)
+
+    def on_message_complete(self) -> None:
+        if self._offered:
+            return
+        if not self._discarding:
+            self._ready = True
+            return
+        self._discarding = False
+        if self._keep_alive:
+            self._await_head()
+        else:
+            self._linger()
+
+    def _answer_early(self, intake: Intake, refusal: ErrorAnswer) -> None:
+        """Answer a request whose body is still to come; what comes of it is not kept."""
+        self._body_parts = []
+        self._discarding = True
+        self._path.answer_error(intake, refusal, self)
