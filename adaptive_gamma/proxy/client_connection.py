@@ -13,16 +13,16 @@ import asyncio
 import logging
 import socket
 import struct
-import urllib.parse
 from enum import Enum
 from math import inf
 from typing import TYPE_CHECKING, cast
 
 import httptools
 
-from adaptive_gamma.proxy.answers import ErrorAnswer, raw_answer, status_line
+from adaptive_gamma.proxy.answer_framing import AnswerFraming
+from adaptive_gamma.proxy.answers import ErrorAnswer, raw_answer
 from adaptive_gamma.proxy.deadline import Deadline
-from adaptive_gamma.proxy.head_rules import HEAD_LIMIT, OVERSIZED_HEAD, Refusal, judge_head, without_offer
+from adaptive_gamma.proxy.head_rules import HEAD_LIMIT, OVERSIZED_HEAD, Refusal, judge_head, split_target, without_offer
 
 if TYPE_CHECKING:
     from uvicorn.server import ServerState
@@ -37,8 +37,8 @@ __all__ = ["ClientConnection"]
 _log = logging.getLogger("adaptive_gamma.proxy")
 
 _LINGER_S = 5.0
-_WITHOUT_BODY = (204, 304)
 _BROKEN: Refusal = (400, "the request is not valid HTTP/1.1", "invalid_http")
+_NO_PROGRESS: Refusal = (400, "64 KiB came without a part of the body", "invalid_http")
 
 
 class _Phase(Enum):
@@ -59,10 +59,10 @@ class ClientConnection(asyncio.Protocol):
     """One client. Its requests go to the data path, one at a time; the answer comes back through the methods below."""
 
     __slots__ = (
-        "_body_parts", "_body_size", "_chunked", "_closing", "_config", "_connections", "_deadline", "_deaf",
-        "_discarding", "_dry", "_fields", "_head_bytes", "_head_only", "_in_head", "_intake", "_keep_alive", "_loop",
-        "_offered", "_parser", "_path", "_phase", "_ready", "_refusal", "_state", "_transport", "_until_close", "_url",
-        "_write_paused", "exchange",
+        "_body_parts", "_body_size", "_config", "_deadline", "_deaf", "_discarding", "_dry", "_fields",
+        "_framing", "_head_bytes", "_in_head", "_intake", "_keep_alive", "_loop", "_offered", "_parser", "_path",
+        "_peer", "_phase", "_progress", "_ready", "_refusal", "_state", "_transport", "_url", "_write_paused",
+        "exchange",
     )  # fmt: skip
 
     def __init__(
@@ -81,9 +81,10 @@ class ClientConnection(asyncio.Protocol):
         self._new_parser()
         self._in_head = self._deaf = self._write_paused = self._discarding = self._ready = self._offered = False
         self._dry = 0
-        """Bytes read since a head was complete or a part of a body came."""
+        """Bytes read in a row that brought neither a whole head nor a part of a body."""
         self._refusal: Refusal | None = None
         self._intake: Intake | None = None
+        self._body_parts: list[bytes] = []
         self._keep_alive = True
         self.exchange: Exchange | None = None
         """The request being answered by an engine; the exchange sets and clears it."""
@@ -98,7 +99,12 @@ class ClientConnection(asyncio.Protocol):
         """Whether a request is being answered, or the last answer is still being written out."""
         if self._phase is _Phase.ANSWER or (self._phase is _Phase.BODY and not self._discarding):
             return True
-        return self._transport.get_write_buffer_size() > 0
+        return self.unsent_bytes > 0
+
+    @property
+    def unsent_bytes(self) -> int:
+        """What the client has not taken yet of what was sent to it."""
+        return self._transport.get_write_buffer_size()
 
     @property
     def paused(self) -> bool:
@@ -110,11 +116,13 @@ class ClientConnection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         # uvloop's transport has the methods without the base class.
         self._transport = cast(asyncio.Transport, transport)
+        peer = transport.get_extra_info("peername")
+        self._peer = peer[0] if isinstance(peer, tuple) else None
         self._state.connections.add(self)  # type: ignore[arg-type]  # uvicorn's set is typed with its own two classes
         self._await_head()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._state.connections.discard(self)  # type: ignore[arg-type]  # as above
+        self._state.connections.discard(self)
         self._deadline.close()
         self._deaf = True
         intake, self._intake = self._intake, None
@@ -126,6 +134,7 @@ class ClientConnection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         if self._deaf:
             return
+        self._progress = False
         try:
             self._feed(data)
         except httptools.HttpParserError as error:
@@ -134,14 +143,14 @@ class ClientConnection(asyncio.Protocol):
                 _log.error("reading a request met a fault", exc_info=cause)
             self._stop(self._refusal or _BROKEN)
             return
-        if self._in_head or self._phase is _Phase.BODY:
-            self._dry += len(data)
+        if self._ready:
+            self._begin()
+        elif self._in_head or self._phase is _Phase.BODY:
+            self._dry = 0 if self._progress else self._dry + len(data)
             if self._dry > HEAD_LIMIT:
-                self._stop(OVERSIZED_HEAD if self._in_head else (400, "64 KiB without a part of the body", "invalid_http"))
+                self._stop(OVERSIZED_HEAD if self._in_head else _NO_PROGRESS)
             elif self._phase is _Phase.BODY and not self._discarding:
                 self._deadline.at = self._loop.time() + self._config.stall_s
-        elif self._ready:
-            self._begin()
 
     def _feed(self, data: bytes) -> None:
         while True:
@@ -240,50 +249,32 @@ class ClientConnection(asyncio.Protocol):
 
     def start(self, status: int, fields: Pairs, own: bytes = b"") -> None:
         """Send the head of an answer; ``own`` are further fields, as whole lines."""
-        length: bytes | None = None
-        lines = [status_line(status)]
-        for name, value in fields:
-            if name == b"content-length":
-                if status == 204:
-                    # RFC 9110, 8.6: none here. Some engines' frameworks say 0, or that of a body they dropped.
-                    continue
-                length = value
-            lines.append(b"%b: %b\r\n" % (name, value))
-        lines.append(own)
-        without_body = self._head_only or status in _WITHOUT_BODY
-        self._chunked = length is None and not without_body
-        if self._chunked and self._until_close:
-            self._chunked = self._keep_alive = False
-        elif self._chunked:
-            self._until_close = False
-            lines.append(b"transfer-encoding: chunked\r\n")
-        else:
-            self._until_close = False
         if self._config.closing:
             self._keep_alive = False
-        lines.append(b"\r\n" if self._keep_alive else b"connection: close\r\n\r\n")
-        self._transport.write(b"".join(lines))
+        framing = self._framing
+        self._transport.write(framing.head(status, fields, own, keep_alive=self._keep_alive))
+        if framing.until_close:
+            self._keep_alive = False
 
     def send(self, pieces: list[bytes]) -> None:
-        """Send parts of the body, each a chunk of its own where the answer is chunked."""
-        if self._chunked:
-            pieces = [b"%x\r\n%b\r\n" % (len(piece), piece) for piece in pieces]
-        self._transport.write(pieces[0] if len(pieces) == 1 else b"".join(pieces))
+        """Send parts of the body."""
+        self._transport.write(self._framing.body(pieces))
 
     def finish(self) -> None:
         """The answer is whole."""
-        if self._chunked:
-            self._transport.write(b"0\r\n\r\n")
+        end = self._framing.end
+        if end:
+            self._transport.write(end)
         self._answered()
 
     def break_off(self) -> None:
         """The answer will not be whole; the client must see that."""
-        self.cut(reset=self._until_close)
+        self.cut(reset=self._framing.until_close)
 
     def answer(self, status: int, fields: Pairs, body: bytes) -> None:
         """Send an answer of our own, its length among the fields."""
         self.start(status, fields)
-        if body and not self._head_only:
+        if not self._framing.head_only:
             self._transport.write(body)
         self._answered()
 
@@ -351,7 +342,6 @@ class ClientConnection(asyncio.Protocol):
 
     def on_headers_complete(self) -> None:
         self._in_head = False
-        self._dry = 0
         parser = self._parser
         method, version = parser.get_method(), parser.get_http_version()
         refusal = judge_head(method, version, self._fields, self._head_bytes + len(self._url))
@@ -361,34 +351,21 @@ class ClientConnection(asyncio.Protocol):
         self._offered = parser.should_upgrade()
         if self._offered:
             return
-        url, query = self._url, b""
-        if not url.startswith(b"/") or b"?" in url or b"#" in url:
-            parsed = httptools.parse_url(url)
-            url, query = parsed.path, parsed.query or b""
-        path = url.decode("ascii")
-        target = url + b"?" + query if query else url
+        target, path = split_target(self._url)
         self._phase = _Phase.BODY
         self._deadline.set(self._loop.time() + self._config.stall_s)
-        self._body_parts: list[bytes] = []
+        self._body_parts = []
         self._body_size = 0
-        self._head_only = method == b"HEAD"
-        self._until_close = version == "1.0"
+        self._framing = AnswerFraming(head_only=method == b"HEAD", knows_chunks=version == "1.1")
         self._keep_alive = version == "1.1" and parser.should_keep_alive() and not self._config.closing
-        peer = self._transport.get_extra_info("peername")
-        intake = self._intake = self._path.accept(
-            method.decode("ascii"),
-            target,
-            urllib.parse.unquote(path) if "%" in path else path,
-            self._fields,
-            peer[0] if isinstance(peer, tuple) else None,
-        )
+        intake = self._intake = self._path.accept(method.decode("ascii"), target, path, self._fields, self._peer)
         if intake.refusal is not None:
             self._answer_early(intake, intake.refusal)
         elif version == "1.1" and intake.client.expects_continue:
             self._transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
 
     def on_body(self, body: bytes) -> None:
-        self._dry = 0
+        self._progress = True
         if self._discarding:
             return
         self._body_size += len(body)

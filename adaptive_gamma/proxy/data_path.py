@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING
 
 from adaptive_gamma.proxy.answers import ErrorAnswer, error_body, own_headers, shortened
 from adaptive_gamma.proxy.endpoints import Endpoint, Handling
-from adaptive_gamma.proxy.exchange import Exchange, SearchExchange, Wire
+from adaptive_gamma.proxy.exchange import Exchange, Wire
 from adaptive_gamma.proxy.headers import ClientHeaders, Pairs, read_client_headers
 from adaptive_gamma.proxy.metrics import NO_REPLICA
 from adaptive_gamma.proxy.request import parse_json
+from adaptive_gamma.proxy.search import SearchExchange
 from adaptive_gamma.routing import RequestNeeds
 
 if TYPE_CHECKING:

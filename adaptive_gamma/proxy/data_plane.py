@@ -52,6 +52,7 @@ class DataPlane:
         key = settings.engine_api_key
         self.engine_key = None if key is None else key.get_secret_value().encode("utf-8")
         from adaptive_gamma.proxy.waiting import WaitingRoom
+
         self.affinity = None
         self.waiting = WaitingRoom(lambda: 0, lambda: 1.0)
         self.draining = False

@@ -154,9 +154,7 @@ class EngineConnection(asyncio.Protocol):
         if self._sink is None:
             return
         what, limit = (
-            ("sent nothing more", self._idle_s)
-            if self._head_done
-            else ("did not begin to answer", self._first_byte_s)
+            ("sent nothing more", self._idle_s) if self._head_done else ("did not begin to answer", self._first_byte_s)
         )
         self._fail(UpstreamTimeout(f"the engine {what} within {limit:g} s"))
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from adaptive_gamma.proxy.data_plane import DataPlane
     from adaptive_gamma.routing import Locality
 
-__all__ = ["Exchange", "SearchExchange", "Wire"]
+__all__ = ["Exchange", "Wire"]
 
 _log = logging.getLogger("adaptive_gamma.proxy")
 
@@ -55,9 +55,7 @@ class Exchange:
         "learn", "locality",
     )  # fmt: skip
 
-    def __init__(
-        self, plane: DataPlane, client: ClientConnection, wire: Wire, needs: RequestNeeds, path: str
-    ) -> None:
+    def __init__(self, plane: DataPlane, client: ClientConnection, wire: Wire, needs: RequestNeeds, path: str) -> None:
         self._plane = plane
         self._client = client
         self._wire = wire
@@ -376,30 +374,3 @@ class Exchange:
         if gamma is not None:
             lines += f"x-adaptive-gamma-gamma: {gamma}\r\n"
         return b"x-request-id: %b\r\n%b" % (self._wire.client.request_id, lines.encode("ascii", "replace"))
-
-
-class SearchExchange(Exchange):
-    """Asks the replicas in turn, healthy ones only where there are any, until one answers other than 404.
-
-    The last 404 is passed on.
-    """
-
-    __slots__ = ("_names",)
-
-    def begin(self) -> None:
-        states = self._plane.fleet.states
-        names = [state.name for state in states if state.healthy] or [state.name for state in states]
-        self._names = names[::-1]
-        super().begin()
-
-    def _advance(self) -> None:
-        if self._names:
-            self._send_to(self._names.pop(), self._request_class)
-        else:
-            self._give_up(None)
-
-    def _wants_another(self, status: int) -> str | None:
-        return "not_found" if status == 404 else None
-
-    def _may_retry(self) -> bool:
-        return True

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import urllib.parse
 from typing import TypeAlias
+
+import httptools
 
 from adaptive_gamma.proxy.headers import Pairs
 
-__all__ = ["HEAD_LIMIT", "OVERSIZED_HEAD", "Refusal", "judge_head", "without_offer"]
+__all__ = ["HEAD_LIMIT", "OVERSIZED_HEAD", "Refusal", "judge_head", "split_target", "without_offer"]
 
 HEAD_LIMIT = 64 * 1024
 
@@ -37,6 +40,21 @@ def judge_head(method: bytes, version: str, fields: Pairs, size: int) -> Refusal
     if hosts > 1 or (hosts == 0 and version == "1.1"):
         return 400, "exactly one Host header is required", "invalid_http"
     return None
+
+
+def split_target(url: bytes) -> tuple[bytes, str]:
+    """A request's target as it goes to an engine (path and query) and its path, decoded.
+
+    Raises ValueError or an error of httptools for what is not a target.
+    """
+    target = path = url
+    if not url.startswith(b"/") or b"?" in url or b"#" in url:
+        parsed = httptools.parse_url(url)
+        target = path = parsed.path
+        if parsed.query:
+            target = path + b"?" + parsed.query
+    text = path.decode("ascii")
+    return target, urllib.parse.unquote(text) if "%" in text else text
 
 
 def without_offer(method: bytes, url: bytes, fields: Pairs) -> bytes:

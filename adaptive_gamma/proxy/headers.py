@@ -105,9 +105,7 @@ def read_client_headers(headers: Pairs, class_header: bytes | None, client: str 
     if request_id is None:
         # Unlikely to be met twice, which is all it is for.
         request_id = b"%032x" % getrandbits(128)
-    return ClientHeaders(
-        passed, authorization, request_id, request_class, session, length, encoding, expects_continue
-    )
+    return ClientHeaders(passed, authorization, request_id, request_class, session, length, encoding, expects_continue)
 
 
 def engine_headers(client: ClientHeaders, host: bytes, engine_key: bytes | None, body_length: int | None) -> Pairs:

@@ -6,6 +6,7 @@ import asyncio
 
 import pytest
 
+from adaptive_gamma.proxy.client_connection import ClientConnection
 from tests.support.gated_engine import EngineExchange, GatedEngine, until
 from tests.support.raw_client import post
 from tests.support.running_proxy import RunningProxy, running_proxy
@@ -181,7 +182,8 @@ async def test_slow_reader_holds_the_engine_back_and_loses_nothing() -> None:
         assert not x.writable.is_set()
         assert x.sent * len(piece) < 32 << 20  # type: ignore[attr-defined]
         (connection,) = (c for c in proxy.server.data._server.server_state.connections)
-        assert connection.transport.get_write_buffer_size() < 1 << 20
+        assert isinstance(connection, ClientConnection)
+        assert connection.unsent_bytes < 1 << 20
         read = await client.answer()
         assert len(read.body) == total * len(piece)
         assert read.complete

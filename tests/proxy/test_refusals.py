@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 
 import pytest
@@ -190,16 +191,31 @@ async def test_rubbish_behind_a_good_request_does_not_spoil_its_answer() -> None
         assert await client.closed() == b""
 
 
-async def test_pipelined_requests_are_answered_in_order() -> None:
+@pytest.mark.parametrize("together", [True, False])
+async def test_pipelined_requests_are_refused(together: bool) -> None:
+    """The first is answered whole, then the connection ends: its client may send the others again."""
+
     async def script(x: EngineExchange) -> None:
+        await go.wait()
         x.answer(200, x.request.body)
 
-    bodies = [json.dumps({"prompt": "x" * size}).encode() for size in (1, 100_000, 10, 300_000, 1, 1)]
+    go = asyncio.Event()
+    first, second = b'{"prompt": 1}', b'{"prompt": 2}'
     async with GatedEngine(script) as engine, running_proxy([engine]) as proxy, proxy.client() as client:
-        client.send(b"".join(post("/v1/completions", body) for body in bodies))
-        for body in bodies:
-            assert (await client.answer()).body == body
-        assert len(engine.requests) == len(bodies)
+        if together:
+            client.send(post("/v1/completions", first) + post("/v1/completions", second) * 1000)
+            await engine.arrived()
+        else:
+            client.send(post("/v1/completions", first))
+            await engine.arrived()
+            client.send(post("/v1/completions", second) * 1000)
+        go.set()
+        answer = await client.answer()
+        assert answer.body == first
+        assert answer.one("connection") in ("close", None if not together else "close")
+        assert await client.closed() == b""
+        assert len(engine.requests) == 1
+        await proxy.counted("ok")
 
 
 async def test_expect_100_continue() -> None:
@@ -267,7 +283,7 @@ async def test_offer_to_upgrade_is_not_taken() -> None:
 
 async def test_a_head_that_never_ends_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     async with GatedEngine() as engine, running_proxy([engine]) as proxy:
-        proxy.server.data._config.timeout_keep_alive = 0.05  # type: ignore[assignment]
+        proxy.server.data._data_config.keep_alive_s = 0.05
         async with RawClient(proxy.port) as client:
             client.send(b"POST /v1/comp")
             assert await client.closed() == b""
