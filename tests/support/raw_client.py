@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import socket
+import struct
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import TracebackType
@@ -79,6 +81,16 @@ class RawClient:
         """Leave without a word."""
         self.writer.transport.abort()
 
+    def leave(self, how: str) -> None:
+        """Leave by ``close`` (FIN), ``reset`` (RST) or ``half`` (FIN, still reading)."""
+        if how == "half":
+            self.writer.write_eof()
+            return
+        if how == "reset":
+            sock = self.writer.get_extra_info("socket")
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        self.drop()
+
     async def head(self) -> Answer:
         """The head of the next answer."""
         async with asyncio.timeout(DEADLINE_S):
@@ -93,6 +105,7 @@ class RawClient:
         async with asyncio.timeout(DEADLINE_S):
             size = int((await self.reader.readuntil(b"\r\n")).split(b";")[0], 16)
             data = await self.reader.readexactly(size + 2)
+        assert data.endswith(b"\r\n"), data[-40:]
         return data[:-2]
 
     async def rest(self, answer: Answer, method: str = "POST") -> Answer:
