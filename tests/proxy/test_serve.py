@@ -18,6 +18,7 @@ from tests.support.gated_engine import DEADLINE_S, EngineExchange, GatedEngine
 from tests.support.raw_client import RawClient, post
 from tests.support.served import serve
 
+
 async def _silent(x: EngineExchange) -> None:
     """The test speaks for the engine."""
 
