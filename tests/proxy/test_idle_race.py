@@ -50,7 +50,7 @@ async def test_no_request_fails(act: Callable[[int], str | None], resent: bool |
 
 
 async def test_a_large_body_is_sent_again_byte_for_byte() -> None:
-    """The engine closes when it has read the half of it."""
+    """The engine resets the connection while it is still being written to."""
     big = b'{"prompt":"' + random.randbytes(2_000_000).hex().encode() + b'"}'
 
     async def script(x: EngineExchange) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import socket
 import struct
 from collections.abc import Mapping
@@ -12,7 +13,7 @@ from types import TracebackType
 
 from tests.support.gated_engine import DEADLINE_S
 
-__all__ = ["Answer", "RawClient", "post"]
+__all__ = ["Answer", "RawClient", "dechunked", "post"]
 
 
 @dataclass
@@ -54,6 +55,20 @@ def post(
     lines = [f"{method} {path} HTTP/1.1", "host: proxy.test", f"content-length: {len(raw)}"]
     lines += [f"{name}: {value}" for name, value in headers]
     return "\r\n".join([*lines, "", ""]).encode("latin-1") + raw
+
+
+def dechunked(raw: bytes) -> tuple[bytes, bool]:
+    """The body in the bytes of a chunked one, as far as they are such, and whether they are its end."""
+    body = b""
+    while (found := re.match(rb"([0-9a-fA-F]{1,16})(?:;[^\r\n]*)?\r\n", raw)) is not None:
+        size, raw = int(found[1], 16), raw[found.end() :]
+        if size == 0:
+            return body, raw.startswith(b"\r\n") or b"\r\n\r\n" in raw
+        body += raw[:size]
+        if raw[size : size + 2] != b"\r\n":
+            break
+        raw = raw[size + 2 :]
+    return body, False
 
 
 class RawClient:
@@ -139,6 +154,17 @@ class RawClient:
     async def ask(self, request: bytes, method: str = "POST") -> Answer:
         self.send(request)
         return await self.answer(method)
+
+    async def everything(self) -> tuple[bytes, bool]:
+        """All bytes until the other side closes, and whether it closed with a reset."""
+        parts = []
+        async with asyncio.timeout(DEADLINE_S):
+            try:
+                while part := await self.reader.read(1 << 20):
+                    parts.append(part)
+            except ConnectionResetError:
+                return b"".join(parts), True
+        return b"".join(parts), False
 
     async def closed(self) -> bytes:
         """Wait until the other side closes; what came before."""
