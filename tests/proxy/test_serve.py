@@ -4,97 +4,30 @@ from __future__ import annotations
 
 import asyncio
 import json
-import re
 import shutil
 import signal
 import socket
 import sys
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import yaml
 
 from adaptive_gamma.policy import find_policy
-from tests.support.gated_engine import DEADLINE_S, EngineExchange, GatedEngine, until
+from tests.support.gated_engine import DEADLINE_S, EngineExchange, GatedEngine
 from tests.support.raw_client import RawClient, post
-
-_LISTENING = re.compile(r"listening on http://127\.0\.0\.1:(\d+), admin on http://127\.0\.0\.1:(\d+)")
+from tests.support.served import serve
 
 
 async def _silent(x: EngineExchange) -> None:
     """The test speaks for the engine."""
 
 
-@dataclass
-class Served:
-    """A running command."""
-
-    process: asyncio.subprocess.Process
-    lines: list[str] = field(default_factory=list)
-    port: int = 0
-    admin: int = 0
-
-    def signal(self, number: int) -> None:
-        self.process.send_signal(number)
-
-    async def logged(self, text: str) -> None:
-        await until(lambda: any(text in line for line in self.lines), f"log line with {text!r} in {self.lines}")
-
-    async def exit(self) -> int:
-        async with asyncio.timeout(DEADLINE_S):
-            return await self.process.wait()
-
-
-@asynccontextmanager
-async def serve(tmp_path: Path, engines: list[GatedEngine], **settings: Any) -> AsyncIterator[Served]:
-    config = tmp_path / "serve.yaml"
-    values = {
-        "listen": "127.0.0.1:0",
-        "admin": "127.0.0.1:00",
-        "policy": "h200-llama3-70b-fp8",
-        "replicas": [{"name": f"r{n}", "url": engine.url, "gamma": 0} for n, engine in enumerate(engines)],
-        **settings,
-    }
-    config.write_text(yaml.safe_dump(values))
-    command = [sys.executable, "-m", "adaptive_gamma", "serve", "--config", str(config)]
-    process = await asyncio.create_subprocess_exec(*command, stderr=asyncio.subprocess.PIPE)
-    served = Served(process)
-    assert process.stderr is not None
-    stderr = process.stderr
-
-    async def read() -> None:
-        async for line in stderr:
-            served.lines.append(line.decode().rstrip())
-
-    reader = asyncio.create_task(read())
-    try:
-        async with asyncio.timeout(60):
-            while not (found := next(filter(None, map(_LISTENING.search, served.lines)), None)):
-                assert process.returncode is None, served.lines
-                await asyncio.sleep(0.01)
-        served.port, served.admin = int(found[1]), int(found[2])
-        yield served
-    finally:
-        if process.returncode is None:
-            process.kill()
-        await process.wait()
-        await reader
-
-
-async def _get(port: int, path: str) -> tuple[int, bytes]:
-    async with RawClient(port) as client:
-        answer = await client.ask(f"GET {path} HTTP/1.1\r\nhost: a\r\n\r\n".encode(), "GET")
-        return answer.status, answer.body
-
-
 async def test_drain_lets_streams_finish(tmp_path: Path) -> None:
     async with GatedEngine(_silent) as engine, serve(tmp_path, [engine]) as served:
-        assert await _get(served.admin, "/livez") == (200, b"ok\n")
+        assert await served.get("/livez") == (200, b"ok\n")
         async with asyncio.timeout(10):
-            while (await _get(served.admin, "/readyz"))[0] != 200:  # noqa: ASYNC110  # it has no event
+            while (await served.get("/readyz"))[0] != 200:  # noqa: ASYNC110  # it has no event
                 await asyncio.sleep(0.02)
         async with RawClient(served.port) as client, RawClient(served.port) as waiting, RawClient(served.port) as idle:
             engine.script = _silent
@@ -108,8 +41,8 @@ async def test_drain_lets_streams_finish(tmp_path: Path) -> None:
             second = await engine.arrived(2)
             served.signal(signal.SIGTERM)
             await served.logged("draining: 2 requests open")
-            assert (await _get(served.admin, "/readyz")) == (503, b"not ready: draining\n")
-            assert (await _get(served.admin, "/livez"))[0] == 200
+            assert (await served.get("/readyz")) == (503, b"not ready: draining\n")
+            assert (await served.get("/livez"))[0] == 200
             assert await idle.closed() == b""
             async with RawClient(served.port) as late:
                 late.send(post())
@@ -169,7 +102,7 @@ async def test_policy_is_read_again_on_sighup(tmp_path: Path) -> None:
         policy.write_text("schema: something else\n")
         served.signal(signal.SIGHUP)
         await served.logged("the policy stays as it is")
-        page = (await _get(served.admin, "/metrics"))[1].decode()
+        page = (await served.get("/metrics"))[1].decode()
         assert "adaptive_gamma_config_reload_failures_total 1.0" in page
         async with RawClient(served.port) as client:
             assert (await client.ask(post())).status == 200
@@ -251,7 +184,7 @@ async def test_status_page(tmp_path: Path) -> None:
     async with GatedEngine(models=["m"]) as engine, serve(tmp_path, [engine]) as served:
 
         async def seen() -> dict[str, Any]:
-            page: dict[str, Any] = json.loads((await _get(served.admin, "/status"))[1])
+            page: dict[str, Any] = json.loads((await served.get("/status"))[1])
             return page
 
         async with asyncio.timeout(DEADLINE_S):
@@ -261,5 +194,5 @@ async def test_status_page(tmp_path: Path) -> None:
         assert page["replicas"][0]["name"] == "r0"
         assert page["replicas"][0]["in_flight"] == 0
         assert page["policy"]["name"]
-        table = json.loads((await _get(served.admin, "/policy"))[1])["table"]
+        table = json.loads((await served.get("/policy"))[1])["table"]
         assert table["chat"]["best_gamma"][0][0] == 1

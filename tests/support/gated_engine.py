@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import socket
+import struct
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
@@ -60,9 +62,12 @@ class EngineExchange:
     left: asyncio.Event
     """Set when the other side has closed the connection."""
     writable: asyncio.Event = field(default_factory=asyncio.Event)
+    whole: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set when the request has come to its end."""
 
     def write(self, data: bytes) -> None:
-        self.transport.write(data)
+        if not self.transport.is_closing():
+            self.transport.write(data)
 
     def head(self, status: int = 200, headers: Sequence[tuple[str, str]] = (("transfer-encoding", "chunked"),)) -> None:
         lines = [f"HTTP/1.1 {status} X", *(f"{name}: {value}" for name, value in headers), "", ""]
@@ -84,6 +89,12 @@ class EngineExchange:
     def die(self) -> None:
         self.transport.abort()
 
+    def reset(self) -> None:
+        """Close as a crashed host's firewall would: with a reset, whatever was sent before."""
+        sock = self.transport.get_extra_info("socket")
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        self.transport.abort()
+
     async def gone(self) -> None:
         async with asyncio.timeout(DEADLINE_S):
             await self.left.wait()
@@ -103,11 +114,22 @@ def answer_json(status: int = 200, body: object = None, headers: Sequence[tuple[
 
 
 class GatedEngine:
-    """Serves ``script`` to every request except health, metrics and the model list."""
+    """Serves ``script`` to every request except health, metrics and the model list.
 
-    def __init__(self, script: Script | None = None, *, models: list[str] | None = None) -> None:
+    An ``early`` engine runs its script when a request's head has come; its body follows in ``exchange.request.body``.
+    A script that fails fails the test.
+    """
+
+    def __init__(
+        self, script: Script | None = None, *, models: list[str] | None = None, early: bool = False, port: int = 0
+    ) -> None:
         self.script: Script = script or answer_json()
         self.models = models
+        self.early = early
+        self.received: list[bytearray] = []
+        """All bytes that came, by connection."""
+        self.faults: list[BaseException] = []
+        self._wanted_port = port
         self.requests: list[Arrived] = []
         self.exchanges: list[EngineExchange] = []
         self.connections = 0
@@ -132,7 +154,8 @@ class GatedEngine:
         return self.exchanges[count - 1]
 
     async def __aenter__(self) -> GatedEngine:
-        self._server = await asyncio.get_running_loop().create_server(lambda: _Connection(self), "127.0.0.1", 0)
+        loop = asyncio.get_running_loop()
+        self._server = await loop.create_server(lambda: _Connection(self), "127.0.0.1", self._wanted_port)
         return self
 
     async def __aexit__(
@@ -142,11 +165,17 @@ class GatedEngine:
         for task in self.tasks:
             task.cancel()
         await asyncio.gather(*self.tasks, return_exceptions=True)
+        if kind is None and self.faults:
+            raise self.faults[0]
+
+    def stop_listening(self) -> None:
+        """Refuse connections from here on; those that are open stay."""
+        if self._server is not None:
+            self._server.close()
 
     async def stop(self) -> None:
         """Stop listening and drop what is open, as a killed process would."""
-        if self._server is not None:
-            self._server.close()
+        self.stop_listening()
         for transport in list(self.open_connections):
             transport.abort()
 
@@ -166,6 +195,7 @@ class _Connection(asyncio.Protocol):
         self._number = self._engine.connections
         self._engine.connections += 1
         self._engine.open_connections.add(self._transport)
+        self._engine.received.append(bytearray())
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._engine.open_connections.discard(self._transport)
@@ -179,40 +209,60 @@ class _Connection(asyncio.Protocol):
         self._writable.set()
 
     def data_received(self, data: bytes) -> None:
-        self._parser.feed_data(data)
+        self._engine.received[self._number] += data
+        try:
+            self._parser.feed_data(data)
+        except httptools.HttpParserError as error:
+            self._engine.faults.append(error)
+            self._transport.abort()
 
     def on_message_begin(self) -> None:
         self._target = b""
         self._headers: list[tuple[bytes, bytes]] = []
-        self._body: list[bytes] = []
+        self._exchange: EngineExchange | None = None
 
     def on_url(self, url: bytes) -> None:
         self._target += url
 
     def on_header(self, name: bytes, value: bytes) -> None:
+        if self._exchange is not None:
+            self._engine.faults.append(AssertionError(f"a trailer reached the engine: {name!r}: {value!r}"))
         self._headers.append((name, value))
+
+    def on_headers_complete(self) -> None:
+        method = self._parser.get_method().decode()
+        request = Arrived(method, self._target.decode(), self._headers, b"", self._number)
+        self._body: list[bytes] = []
+        self._exchange = EngineExchange(request, self._transport, self._left, self._writable)
+        if self._engine.early and self._housekeeping(request.target) is None:
+            self._begin(self._exchange)
 
     def on_body(self, body: bytes) -> None:
         self._body.append(body)
 
     def on_message_complete(self) -> None:
+        exchange = self._exchange
+        assert exchange is not None
+        exchange.request.body = b"".join(self._body)
+        exchange.whole.set()
+        if not self._engine.early or self._housekeeping(exchange.request.target) is not None:
+            self._begin(exchange)
+
+    def _begin(self, exchange: EngineExchange) -> None:
         engine = self._engine
-        request = Arrived(
-            self._parser.get_method().decode(),
-            self._target.decode(),
-            self._headers,
-            b"".join(self._body),
-            self._number,
-        )
-        exchange = EngineExchange(request, self._transport, self._left, self._writable)
-        script = self._housekeeping(request.target)
+        script = self._housekeeping(exchange.request.target)
         if script is None:
-            engine.requests.append(request)
+            engine.requests.append(exchange.request)
             engine.exchanges.append(exchange)
             script = engine.script
         task = asyncio.get_running_loop().create_task(self._run(script, exchange))
         engine.tasks.add(task)
-        task.add_done_callback(engine.tasks.discard)
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._engine.tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._engine.faults.append(error)
 
     async def _run(self, script: Script, exchange: EngineExchange) -> None:
         await script(exchange)

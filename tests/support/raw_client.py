@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
+import socket
+import struct
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import TracebackType
 
 from tests.support.gated_engine import DEADLINE_S
 
-__all__ = ["Answer", "RawClient", "post"]
+__all__ = ["Answer", "RawClient", "dechunked", "post"]
 
 
 @dataclass
@@ -54,6 +57,20 @@ def post(
     return "\r\n".join([*lines, "", ""]).encode("latin-1") + raw
 
 
+def dechunked(raw: bytes) -> tuple[bytes, bool]:
+    """The body in the bytes of a chunked one, as far as they are such, and whether they are its end."""
+    body = b""
+    while (found := re.match(rb"([0-9a-fA-F]{1,16})(?:;[^\r\n]*)?\r\n", raw)) is not None:
+        size, raw = int(found[1], 16), raw[found.end() :]
+        if size == 0:
+            return body, raw.startswith(b"\r\n") or b"\r\n\r\n" in raw
+        body += raw[:size]
+        if raw[size : size + 2] != b"\r\n":
+            break
+        raw = raw[size + 2 :]
+    return body, False
+
+
 class RawClient:
     """One connection to a port of this machine."""
 
@@ -79,6 +96,16 @@ class RawClient:
         """Leave without a word."""
         self.writer.transport.abort()
 
+    def leave(self, how: str) -> None:
+        """Leave by ``close`` (FIN), ``reset`` (RST) or ``half`` (FIN, still reading)."""
+        if how == "half":
+            self.writer.write_eof()
+            return
+        if how == "reset":
+            sock = self.writer.get_extra_info("socket")
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        self.drop()
+
     async def head(self) -> Answer:
         """The head of the next answer."""
         async with asyncio.timeout(DEADLINE_S):
@@ -93,6 +120,7 @@ class RawClient:
         async with asyncio.timeout(DEADLINE_S):
             size = int((await self.reader.readuntil(b"\r\n")).split(b";")[0], 16)
             data = await self.reader.readexactly(size + 2)
+        assert data.endswith(b"\r\n"), data[-40:]
         return data[:-2]
 
     async def rest(self, answer: Answer, method: str = "POST") -> Answer:
@@ -126,6 +154,17 @@ class RawClient:
     async def ask(self, request: bytes, method: str = "POST") -> Answer:
         self.send(request)
         return await self.answer(method)
+
+    async def everything(self) -> tuple[bytes, bool]:
+        """All bytes until the other side closes, and whether it closed with a reset."""
+        parts = []
+        async with asyncio.timeout(DEADLINE_S):
+            try:
+                while part := await self.reader.read(1 << 20):
+                    parts.append(part)
+            except ConnectionResetError:
+                return b"".join(parts), True
+        return b"".join(parts), False
 
     async def closed(self) -> bytes:
         """Wait until the other side closes; what came before."""

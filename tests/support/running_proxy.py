@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -12,13 +14,25 @@ from adaptive_gamma.config import Settings
 from adaptive_gamma.fleet import Fleet
 from adaptive_gamma.policy import Policy, load_policy
 from adaptive_gamma.proxy import DataPlane, ProxyServer
-from tests.support.gated_engine import GatedEngine, until
+from tests.support.gated_engine import DEADLINE_S, GatedEngine, until
+from tests.support.metrics_page import MetricsPage
 from tests.support.raw_client import Answer, RawClient
 
 __all__ = ["RunningProxy", "running_proxy"]
 
 
 POLICY = "h200-llama3-70b-fp8"
+OUTCOMES = (
+    "ok",
+    "client_closed",
+    "client_error",
+    "engine_error",
+    "connect_error",
+    "protocol_error",
+    "timeout",
+    "rejected",
+)
+"""The contract's, so that one with another name is seen as missing."""
 
 
 @cache
@@ -48,6 +62,33 @@ class RunningProxy:
     async def admin(self, path: str) -> Answer:
         async with RawClient(self.server.admin.port) as client:
             return await client.ask(f"GET {path} HTTP/1.1\r\nhost: a\r\n\r\n".encode(), "GET")
+
+    async def metrics(self) -> MetricsPage:
+        """The exposition page, as a scrape gets it."""
+        answer = await self.admin("/metrics")
+        assert answer.status == 200
+        return MetricsPage(answer.body.decode())
+
+    async def status(self) -> dict[str, dict[str, Any]]:
+        """``replicas`` of ``/status``, by name."""
+        return {row["name"]: row for row in json.loads((await self.admin("/status")).body)["replicas"]}
+
+    async def decisions(self) -> list[dict[str, Any]]:
+        """The page ``/decisions``, newest first."""
+        rows: list[dict[str, Any]] = json.loads((await self.admin("/decisions?limit=1000")).body)["decisions"]
+        return rows
+
+    async def ended(self, **outcomes: int) -> MetricsPage:
+        """Wait until exactly these outcomes are counted and nothing is in flight, on the exposition page."""
+        async with asyncio.timeout(DEADLINE_S):
+            while True:
+                page = await self.metrics()
+                counted = {name: count for name in OUTCOMES if (count := page.requests(name))}
+                if counted == outcomes and not any(page.in_flight):
+                    return page
+                if sum(counted.values()) > sum(outcomes.values()):
+                    raise AssertionError(f"expected {outcomes}, counted {counted}")
+                await asyncio.sleep(0.01)
 
     def count(self, outcome: str | None = None, replica: str | None = None, request_class: str | None = None) -> float:
         """``adaptive_gamma_requests_total`` over the labels given."""
