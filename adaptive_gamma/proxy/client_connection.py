@@ -304,8 +304,9 @@ class ClientConnection(asyncio.Protocol):
         self._ready = False
         self._phase = _Phase.ANSWER
         self._deadline.at = inf
-        intake, parts = self._intake, self._body_parts
+        intake, self._intake = self._intake, None
         assert intake is not None
+        parts = self._body_parts
         body = parts[0] if len(parts) == 1 else b"".join(parts)
         self._body_parts = []
         try:
@@ -316,7 +317,6 @@ class ClientConnection(asyncio.Protocol):
                 self.exchange.fail()
             else:
                 self._path.ended(intake, "internal_error")
-                self._intake = None
                 self._keep_alive = False
                 self._refuse(500, "the proxy failed", "internal_error")
 
