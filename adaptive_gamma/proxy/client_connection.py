@@ -1,10 +1,9 @@
-"""One HTTP/1.1 connection of a client: asyncio.Protocol over httptools, made strict, told and telling by callbacks.
+"""One HTTP/1.1 connection of a client: asyncio.Protocol serving one request at a time, by callbacks.
 
-It is the class uvicorn makes for each connection, in the place of its own. Heads over 64 KiB are 431; framing that two
-parsers could read differently is 400 and the connection closes; an answer that breaks off has no clean end; HTTP/1.0
-clients get no chunked bodies; a client that stops reading, or stops in the middle of a head or a body, does not hold
-its connection for ever. Reading goes on while an answer is under way, or the client's leaving would not be seen; a
-request pipelined meanwhile is not served: the answer under way ends the connection.
+It is the class uvicorn makes for each connection, in the place of its own. An answer that breaks off has no clean end;
+a client that stops reading, or stops in the middle of a head or a body, does not hold its connection for ever. Reading
+goes on while an answer is under way, or the client's leaving would not be seen; a request pipelined meanwhile is not
+served: the answer under way ends the connection.
 """
 
 from __future__ import annotations
@@ -17,12 +16,10 @@ from enum import Enum
 from math import inf
 from typing import TYPE_CHECKING, cast
 
-import httptools
-
 from adaptive_gamma.proxy.answer_framing import AnswerFraming
 from adaptive_gamma.proxy.answers import ErrorAnswer, raw_answer
 from adaptive_gamma.proxy.deadline import Deadline
-from adaptive_gamma.proxy.head_rules import HEAD_LIMIT, OVERSIZED_HEAD, Refusal, judge_head, split_target, without_offer
+from adaptive_gamma.proxy.request_reader import Refusal, RequestHead, RequestReader, Unreadable
 
 if TYPE_CHECKING:
     from uvicorn.server import ServerState
@@ -37,8 +34,6 @@ __all__ = ["ClientConnection"]
 _log = logging.getLogger("adaptive_gamma.proxy")
 
 _LINGER_S = 5.0
-_BROKEN: Refusal = (400, "the request is not valid HTTP/1.1", "invalid_http")
-_NO_PROGRESS: Refusal = (400, "64 KiB came without a part of the body", "invalid_http")
 
 
 class _Phase(Enum):
@@ -51,18 +46,13 @@ class _Phase(Enum):
     """The client's close: a close of ours while it sends would reset the connection under the answer."""
 
 
-class _Stop(Exception):
-    """Ends the parsing from inside a callback; why is noted on the connection."""
-
-
 class ClientConnection(asyncio.Protocol):
     """One client. Its requests go to the data path, one at a time; the answer comes back through the methods below."""
 
     __slots__ = (
-        "_body_parts", "_body_size", "_config", "_deadline", "_deaf", "_discarding", "_dry", "_fields",
-        "_framing", "_head_bytes", "_in_head", "_intake", "_keep_alive", "_loop", "_offered", "_parser", "_path",
-        "_peer", "_phase", "_progress", "_ready", "_refusal", "_state", "_transport", "_url", "_write_paused",
-        "exchange",
+        "_body_parts", "_body_size", "_config", "_deadline", "_deaf", "_discarding", "_framing", "_intake",
+        "_keep_alive", "_loop", "_path", "_peer", "_phase", "_reader", "_ready", "_state", "_transport",
+        "_write_paused", "exchange",
     )  # fmt: skip
 
     def __init__(
@@ -78,21 +68,13 @@ class ClientConnection(asyncio.Protocol):
         self._state = server_state
         self._deadline = Deadline(loop, self._overdue)
         self._phase = _Phase.HEAD
-        self._new_parser()
-        self._in_head = self._deaf = self._write_paused = self._discarding = self._ready = self._offered = False
-        self._dry = 0
-        """Bytes read in a row that brought neither a whole head nor a part of a body."""
-        self._refusal: Refusal | None = None
+        self._reader = RequestReader(self)
+        self._deaf = self._write_paused = self._discarding = self._ready = False
         self._intake: Intake | None = None
         self._body_parts: list[bytes] = []
         self._keep_alive = True
         self.exchange: Exchange | None = None
         """The request being answered by an engine; the exchange sets and clears it."""
-
-    def _new_parser(self) -> None:
-        self._parser = httptools.HttpRequestParser(self)
-        # Else what follows a request that closes the connection would be an error of that request.
-        self._parser.set_dangerous_leniencies(lenient_data_after_close=True)
 
     @property
     def busy(self) -> bool:
@@ -131,37 +113,24 @@ class ClientConnection(asyncio.Protocol):
         elif intake is not None and not self._discarding:
             self._path.ended(intake, "client_closed")
 
+    def eof_received(self) -> bool:
+        if self.exchange is not None:
+            # It left. A close would wait until what it does not read any more is written out, and the engine with it.
+            self._transport.abort()
+        return False
+
     def data_received(self, data: bytes) -> None:
         if self._deaf:
             return
-        self._progress = False
         try:
-            self._feed(data)
-        except httptools.HttpParserError as error:
-            cause = error.__context__
-            if cause is not None and not isinstance(cause, _Stop | ValueError | httptools.HttpParserError):
-                _log.error("reading a request met a fault", exc_info=cause)
-            self._stop(self._refusal or _BROKEN)
+            self._reader.feed(data)
+        except Unreadable as error:
+            self._stop(error.refusal)
             return
         if self._ready:
             self._begin()
-        elif self._in_head or self._phase is _Phase.BODY:
-            self._dry = 0 if self._progress else self._dry + len(data)
-            if self._dry > HEAD_LIMIT:
-                self._stop(OVERSIZED_HEAD if self._in_head else _NO_PROGRESS)
-            elif self._phase is _Phase.BODY and not self._discarding:
-                self._deadline.at = self._loop.time() + self._config.stall_s
-
-    def _feed(self, data: bytes) -> None:
-        while True:
-            try:
-                self._parser.feed_data(data)
-                return
-            except httptools.HttpParserUpgrade as offer:
-                # An offer we do not take (some clients make it with every first request). The parser stops behind
-                # such a head and would lose the body, so it is given the head again, without the offer.
-                data = without_offer(self._parser.get_method(), self._url, self._fields) + data[offer.args[0] :]
-                self._new_parser()
+        elif self._phase is _Phase.BODY and not self._discarding:
+            self._deadline.at = self._loop.time() + self._config.stall_s
 
     def _stop(self, refusal: Refusal) -> None:
         """The client's bytes make no sense from here on."""
@@ -195,7 +164,7 @@ class ClientConnection(asyncio.Protocol):
 
     def shutdown(self) -> None:
         """Close when idle, else after the answer under way."""
-        if self._phase is _Phase.HEAD and not self._in_head:
+        if self._phase is _Phase.HEAD and not self._reader.in_head:
             self._transport.close()
         self._keep_alive = False
 
@@ -216,7 +185,6 @@ class ClientConnection(asyncio.Protocol):
 
     def _await_head(self) -> None:
         self._phase = _Phase.HEAD
-        self._dry = 0
         if not self._write_paused:
             self._deadline.set(self._loop.time() + self._config.keep_alive_s)
 
@@ -320,66 +288,40 @@ class ClientConnection(asyncio.Protocol):
                 self._keep_alive = False
                 self._refuse(500, "the proxy failed", "internal_error")
 
-    # -- parser callbacks ---------------------------------------------------------------------------------------------
+    # -- what is read (RequestEvents) ---------------------------------------------------------------------------------
 
-    def on_message_begin(self) -> None:
+    def on_request_begin(self) -> bool:
         if self._phase is _Phase.ANSWER or self._ready:
-            raise _Stop  # pipelined
-        self._in_head = True
+            return False
         self._deadline.at = self._loop.time() + self._config.keep_alive_s
-        self._url = b""
-        self._fields: Pairs = []
-        self._head_bytes = 0
+        return True
 
-    def on_url(self, url: bytes) -> None:
-        self._url += url
-
-    def on_header(self, name: bytes, value: bytes) -> None:
-        if self._in_head:
-            name = name.lower()
-            self._head_bytes += len(name) + len(value) + 4
-            self._fields.append((name, value))
-
-    def on_headers_complete(self) -> None:
-        self._in_head = False
-        parser = self._parser
-        method, version = parser.get_method(), parser.get_http_version()
-        refusal = judge_head(method, version, self._fields, self._head_bytes + len(self._url))
-        if refusal is not None:
-            self._refusal = refusal
-            raise _Stop
-        self._offered = parser.should_upgrade()
-        if self._offered:
-            return
-        target, path = split_target(self._url)
+    def on_request_head(self, head: RequestHead) -> None:
         self._phase = _Phase.BODY
         self._deadline.set(self._loop.time() + self._config.stall_s)
         self._body_parts = []
         self._body_size = 0
-        self._framing = AnswerFraming(head_only=method == b"HEAD", knows_chunks=version == "1.1")
-        self._keep_alive = version == "1.1" and parser.should_keep_alive() and not self._config.closing
-        intake = self._intake = self._path.accept(method.decode("ascii"), target, path, self._fields, self._peer)
+        self._framing = AnswerFraming(head_only=head.method == b"HEAD", knows_chunks=head.knows_chunks)
+        self._keep_alive = head.keep_alive and not self._config.closing
+        intake = self._intake = self._path.accept(head, self._peer)
         if intake.refusal is not None:
             self._answer_early(intake, intake.refusal)
-        elif version == "1.1" and intake.client.expects_continue:
+        elif head.knows_chunks and intake.client.expects_continue:
             self._transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
 
-    def on_body(self, body: bytes) -> None:
-        self._progress = True
+    def on_request_body(self, data: bytes) -> None:
         if self._discarding:
             return
-        self._body_size += len(body)
+        self._body_size += len(data)
         intake = self._intake
         assert intake is not None
         too_large = self._path.body_refusal(self._body_size)
         if too_large is None:
-            self._body_parts.append(body)
+            self._body_parts.append(data)
         else:
             self._answer_early(intake, too_large)
 
-    def on_message_complete(self) -> None:
-        if self._offered:
-            return
+    def on_request_end(self) -> None:
         if not self._discarding:
             self._ready = True
             return

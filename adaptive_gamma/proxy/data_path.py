@@ -12,6 +12,7 @@ from adaptive_gamma.proxy.exchange import Exchange, Wire
 from adaptive_gamma.proxy.headers import ClientHeaders, Pairs, read_client_headers
 from adaptive_gamma.proxy.metrics import NO_REPLICA
 from adaptive_gamma.proxy.request import parse_json
+from adaptive_gamma.proxy.request_reader import RequestHead
 from adaptive_gamma.proxy.search import SearchExchange
 from adaptive_gamma.routing import RequestNeeds
 
@@ -28,11 +29,10 @@ class Intake:
 
     __slots__ = ("client", "endpoint", "method", "path", "refusal", "target")
 
-    def __init__(self, method: str, target: bytes, path: str, client: ClientHeaders) -> None:
-        self.method = method
-        self.target = target
-        """Path and query as they go to the engine."""
-        self.path = path
+    def __init__(self, head: RequestHead, client: ClientHeaders) -> None:
+        self.method = head.method.decode("ascii")
+        self.target = head.target
+        self.path = head.path
         self.client = client
         self.endpoint: Endpoint | None = None
         self.refusal: ErrorAnswer | None = None
@@ -47,10 +47,11 @@ class DataPath:
     def __init__(self, plane: DataPlane) -> None:
         self._plane = plane
 
-    def accept(self, method: str, target: bytes, path: str, fields: Pairs, peer: str | None) -> Intake:
-        """Look at a head. ``path`` is decoded, ``peer`` the client's address."""
-        plane = self._plane
-        intake = Intake(method, target, path, read_client_headers(fields, plane.class_header, peer))
+    def accept(self, head: RequestHead, peer: str | None) -> Intake:
+        """Look at a head; ``peer`` is the client's address."""
+        plane, path = self._plane, head.path
+        intake = Intake(head, read_client_headers(head.fields, plane.class_header, peer))
+        method = intake.method
         endpoint = intake.endpoint = plane.endpoints.find(path)
         if endpoint is None:
             message = f"there is no {shortened(path)} here"
