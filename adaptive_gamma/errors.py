@@ -76,9 +76,8 @@ class NoReplica(AdaptiveGammaError):
     ``model_unknown`` is True when every replica lists its models and none has the one asked for.
     """
 
-    def __init__(self, message: str, *, model_unknown: bool = False, at_capacity: bool = False) -> None:
+    def __init__(self, message: str, *, model_unknown: bool = False) -> None:
         self.model_unknown = model_unknown
-        self.at_capacity = at_capacity
         super().__init__(message)
 
 

@@ -123,8 +123,6 @@ class Fleet:
         """A request could not connect: counts as a failed health probe."""
         self._by_name[name].connect_failed()
 
-    def note_failure(self, name: str) -> None: ...
-
     def note_success(self, name: str) -> None:
         """A request was answered: connections refused before it no longer count."""
         self._by_name[name].answered()

@@ -51,10 +51,6 @@ class DataPlane:
         self.class_header = None if header is None else header.lower().encode("ascii")
         key = settings.engine_api_key
         self.engine_key = None if key is None else key.get_secret_value().encode("utf-8")
-        from adaptive_gamma.proxy.waiting import WaitingRoom
-
-        self.affinity = None
-        self.waiting = WaitingRoom(lambda: 0, lambda: 1.0)
         self.draining = False
         """Set when the process has been told to stop; it is then not ready."""
         limits = settings.limits

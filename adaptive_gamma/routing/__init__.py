@@ -13,14 +13,7 @@ from adaptive_gamma.routing.decision import Candidate, Decision, RequestNeeds
 from adaptive_gamma.routing.pricing import PolicyPrices
 from adaptive_gamma.routing.replica import GammaSchedule, GammaSetting, Pool, ReplicaState
 
-
-
-class Locality:
-    cached: dict[str, int]
-
-
 __all__ = [
-    "Locality",
     "CLASSES",
     "Candidate",
     "ClassRule",

@@ -21,7 +21,6 @@ class RequestNeeds(NamedTuple):
     parameters: frozenset[str] = frozenset()
     """The sampling parameters present that some replica may refuse, such as ``min_p``."""
     max_output_tokens: int | None = None
-    cached: dict[str, int] | None = None
     """The most output tokens the client allows; None when it does not say."""
 
 
