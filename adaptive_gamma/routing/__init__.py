@@ -8,9 +8,10 @@ from adaptive_gamma.routing.classify import (
     canonical_class,
     classify_prompt,
 )
-from adaptive_gamma.routing.decide import DecisionLimits, decide, least_loaded, load_of
+from adaptive_gamma.routing.decide import DecisionLimits, decide, least_loaded
 from adaptive_gamma.routing.decision import Candidate, Decision, RequestNeeds
-from adaptive_gamma.routing.pricing import PolicyPrices
+from adaptive_gamma.routing.load import load_of
+from adaptive_gamma.routing.pricing import PolicyPrices, PriceBook
 from adaptive_gamma.routing.replica import GammaSchedule, GammaSetting, Pool, ReplicaState
 
 __all__ = [
@@ -23,6 +24,7 @@ __all__ = [
     "GammaSetting",
     "PolicyPrices",
     "Pool",
+    "PriceBook",
     "PromptClass",
     "ReplicaState",
     "RequestClassifier",

@@ -257,7 +257,7 @@ def test_a_decision_prints_as_plain_data() -> None:
     data = choose([replica("spec", 4), replica("plain"), replica("down", healthy=False)]).as_dict()
     assert set(data) == {"class", "replica", "pool", "gamma", "reason", "chosen", "runners_up", "excluded"}
     assert data["excluded"] == [{"replica": "down", "why": "unhealthy"}]
-    assert set(data["chosen"]) == {"replica", "pool", "gamma", "load", "cost_s", "tpot_s"}
+    assert set(data["chosen"]) == {"replica", "pool", "gamma", "load", "cost_s", "tpot_s", "cached_tokens"}
     assert [c["replica"] for c in data["runners_up"]] == ["plain"]
 
 
