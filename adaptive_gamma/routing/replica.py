@@ -104,6 +104,12 @@ class ReplicaState:
     """Request parameters this replica answers with an error (a speculative vLLM: min_p, logit_bias)."""
     acceptance_ratio: float | None = None
     """Accepted draft tokens per draft seen lately, over what the policy predicts for the same mix of classes."""
+    max_in_flight: int | None = None
+    """Most requests of ours to have open on the replica; at that number it takes no more. None: no cap."""
+    ramp_until: float = float("-inf")
+    """Monotonic seconds until which the replica is priced above its load, because it has just come (back)."""
+    ramp_s: float = 0.0
+    """Length of that slow start, in seconds."""
 
     @property
     def pool(self) -> Pool:
