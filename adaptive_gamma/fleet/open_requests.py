@@ -16,9 +16,11 @@ class OpenRequests:
     Keeps ``state.in_flight``.
     """
 
-    __slots__ = ("_clock", "_counts", "_seconds", "_since", "_state")
+    __slots__ = ("_clock", "_counts", "_seconds", "_since", "_state", "on_idle")
 
     def __init__(self, state: ReplicaState, clock: Callable[[], float]) -> None:
+        self.on_idle: Callable[[], None] | None = None
+        """Called each time the last open request ends."""
         self._state = state
         self._clock = clock
         self._counts: dict[str, int] = {}
@@ -57,6 +59,8 @@ class OpenRequests:
         else:
             del self._counts[request_class]
         self._state.in_flight -= 1
+        if self.on_idle is not None and not self._state.in_flight:
+            self.on_idle()
 
     def _accrue(self) -> None:
         now = self._clock()
