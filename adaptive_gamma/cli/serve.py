@@ -114,7 +114,7 @@ def _reloader(plane: DataPlane, fleet: Fleet) -> Callable[[], None]:
         try:
             policy = load_policy(plane.settings.policy)
         except PolicyError as error:
-            plane.metrics.config_reload_failures.inc()
+            plane.metrics.reload_failed()
             _log.error("the policy stays as it is: %s", error)
             return
         plane.replace_policy(policy)

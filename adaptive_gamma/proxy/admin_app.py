@@ -32,7 +32,7 @@ def admin_app(plane: DataPlane) -> FastAPI:
 
     @app.get("/metrics", response_class=PlainTextResponse, summary="Prometheus exposition")
     async def metrics() -> Response:
-        return Response(plane.metrics.render(), headers={"content-type": _EXPOSITION})
+        return Response(await plane.metrics.page(), headers={"content-type": _EXPOSITION})
 
     @app.get("/status", response_class=JSONResponse, summary="The replicas as they are known now")
     async def status() -> JSONResponse:
