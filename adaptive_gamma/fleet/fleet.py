@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from pydantic import SecretStr
@@ -196,10 +196,13 @@ class Fleet:
             counts[replica.name] = counts.get(replica.name, 0) + replica.state.in_flight
         return counts
 
+    def rows(self) -> Iterator[dict[str, Any]]:
+        """``replicas`` of ``/status``, each as it is when it is asked for; those that are leaving come last."""
+        return (replica.as_dict(self._clock()) for replica in (*self.replicas, *self.leaving))
+
     def status(self) -> list[dict[str, Any]]:
-        """``replicas`` of ``/status``, as they are now; those that are leaving come last."""
-        now = self._clock()
-        return [replica.as_dict(now) for replica in (*self.replicas, *self.leaving)]
+        """``replicas`` of ``/status``, as they are now."""
+        return list(self.rows())
 
     def models_page(self) -> dict[str, Any] | None:
         """The body of ``/v1/models``: what the replicas list, each model once, as the first replica that has it

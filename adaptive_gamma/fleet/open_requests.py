@@ -83,7 +83,7 @@ class _OpenOfClass:
 
 
 class OpenRequest:
-    """A request on its way: counted from ``with`` to the end of the block, however that ends."""
+    """A request on its way: counted from ``begin`` to ``end``, or as the block of a ``with`` statement."""
 
     __slots__ = ("_open", "_request_class", "_requests")
 
@@ -92,16 +92,24 @@ class OpenRequest:
         self._request_class = request_class
         self._open = False
 
-    def __enter__(self) -> OpenRequest:
+    def begin(self) -> OpenRequest:
+        """Count it. Raises RuntimeError when it is counted already."""
         if self._open:
             raise RuntimeError("this request is open already")
         self._requests.opened(self._request_class)
         self._open = True
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def end(self) -> None:
+        """Count it no more; harmless when it is not counted."""
         if self._open:
             self._open = False
             self._requests.closed(self._request_class)
+
+    def __enter__(self) -> OpenRequest:
+        return self.begin()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.end()

@@ -152,8 +152,8 @@ class ProxyMetrics:
     async def page(self) -> bytes:
         """The page, made in steps of a fraction of a millisecond, between which the event loop goes on.
 
-        Not in a thread: the interpreter runs one thread at a time and hands over every 5 ms, so that each of the
-        loop's callbacks would wait for that long while a large page is made.
+        Not in a thread: the interpreter runs one thread at a time and hands over every 5 ms, so that each turn of the
+        loop would wait for that long, and counters that change under the reader would need locks.
         """
         made = []
         for piece in pieces(self._families()):

@@ -105,11 +105,11 @@ class ReplicaState:
     acceptance_ratio: float | None = None
     """Accepted draft tokens per draft seen lately, over what the policy predicts for the same mix of classes."""
     max_in_flight: int | None = None
-    """Most requests of ours to have open on the replica; at that number it takes no more. None: no cap."""
+    """Open requests of this process at which the replica takes no further one; None sets no cap."""
     ramp_until: float = float("-inf")
-    """Monotonic seconds until which the replica is priced above its load, because it has just come (back)."""
+    """Monotonic seconds until which a replica that has just joined is eased into service."""
     ramp_s: float = 0.0
-    """Length of that slow start, in seconds."""
+    """How long that takes in all, in seconds."""
 
     @property
     def pool(self) -> Pool:
