@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sized
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from adaptive_gamma.config.settings import LimitSettings, ReplicaSettings, Settings
 from adaptive_gamma.errors import ConfigurationError
@@ -25,6 +25,14 @@ _FIXED = ("listen", "admin")
 """Keys that only a restart can change: the ports are bound."""
 
 
+class CacheMemory(Protocol):
+    """Which replica has what in its KV cache, as far as this process has sent it there."""
+
+    def forget(self, replica: str) -> None: ...
+
+    def __len__(self) -> int: ...
+
+
 class DataPlane:
     """Settings, fleet, policy, engines' connections, counters and the decision log of one process.
 
@@ -43,7 +51,15 @@ class DataPlane:
         self.fleet = fleet
         self.waiting: Sized | None = None
         """The requests that wait for a place on a replica."""
-        self.metrics = ProxyMetrics(fleet, clock, queued=lambda: 0 if self.waiting is None else len(self.waiting))
+        self.affinity: CacheMemory | None = None
+        """None where it is switched off."""
+        self.metrics = ProxyMetrics(
+            fleet,
+            clock,
+            queued=lambda: 0 if self.waiting is None else len(self.waiting),
+            affinity_entries=lambda: 0 if self.affinity is None else len(self.affinity),
+        )
+        fleet.on_cache_lost = self._cache_lost
         self.decisions = DecisionLog(settings.decision.keep)
         self.chooser = Chooser(fleet, policy, mode=settings.mode, limits=_decision_limits(settings), clock=clock)
         self.endpoints = EndpointTable(settings.allow_paths)
@@ -127,6 +143,10 @@ class DataPlane:
         """Drop the idle connections to engines."""
         for upstream in self.upstreams.values():
             upstream.close()
+
+    def _cache_lost(self, replica: str) -> None:
+        if self.affinity is not None:
+            self.affinity.forget(replica)
 
     def _refuse_fixed(self, settings: Settings, origin: Callable[[str], str]) -> None:
         before = self.settings

@@ -181,3 +181,29 @@ async def test_a_hundred_reloads_under_traffic_lose_no_answer() -> None:
         assert proxy.count("ok") <= 200
         await until(lambda: set(proxy.plane.fleet.in_flight().values()) == {0}, "nothing is open")
         assert proxy.plane.fleet.leaving == ()
+
+
+class _Memory:
+    """What an affinity index is to a reload."""
+
+    def __init__(self) -> None:
+        self.forgotten: list[str] = []
+
+    def forget(self, replica: str) -> None:
+        self.forgotten.append(replica)
+
+    def __len__(self) -> int:
+        return 5
+
+
+async def test_caches_of_replicas_that_leave_or_come_back_are_forgotten() -> None:
+    async with GatedEngine() as engine, running_proxy([engine, engine]) as proxy:
+        memory = proxy.plane.affinity = _Memory()
+        assert "adaptive_gamma_affinity_entries 5.0" in (await proxy.admin("/metrics")).body.decode()
+        await _reload(proxy, replicas=_replicas(r1=engine.url, r2=engine.url))
+        assert memory.forgotten == ["r0"]
+        for _ in range(3):
+            proxy.plane.fleet.note_failure("r1")
+        for _ in range(2):
+            await proxy.plane.fleet.check_health_once()
+        assert memory.forgotten == ["r0", "r1"]
