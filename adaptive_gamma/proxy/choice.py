@@ -13,6 +13,7 @@ from adaptive_gamma.routing import (
     GammaSchedule,
     PolicyPrices,
     Pool,
+    PriceBook,
     RequestNeeds,
     decide,
     least_loaded,
@@ -81,6 +82,7 @@ class Chooser:
         self.mode = mode
         self.limits = limits
         self._fleet = fleet
+        self._prices = PriceBook()
         self._clock = clock
         self._draw = draw
 
@@ -88,7 +90,14 @@ class Chooser:
         """The next replica to try. Raises NoReplica when none is left."""
         now, states = self._clock(), self._fleet.states
         decision = decide(
-            needs, states, self.policy, now=now, tie_break=self._draw(), limits=self.limits, exclude=tried
+            needs,
+            states,
+            self.policy,
+            now=now,
+            tie_break=self._draw(),
+            limits=self.limits,
+            exclude=tried,
+            prices=self._prices,
         )
         if self.mode == "act":
             return Choice(decision.replica, decision.pool, decision.gamma, decision.reason, decision)

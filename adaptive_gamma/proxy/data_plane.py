@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sized
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
 from adaptive_gamma.config.settings import LimitSettings, ReplicaSettings, Settings
@@ -14,6 +14,7 @@ from adaptive_gamma.proxy.decision_log import DecisionLog
 from adaptive_gamma.proxy.endpoints import EndpointTable
 from adaptive_gamma.proxy.metrics import ProxyMetrics
 from adaptive_gamma.proxy.upstream import Upstream, UpstreamLimits
+from adaptive_gamma.proxy.waiting import WaitingRoom
 from adaptive_gamma.routing import ClassRule, DecisionLimits, RequestClassifier
 
 if TYPE_CHECKING:
@@ -49,14 +50,14 @@ class DataPlane:
     ) -> None:
         self.settings = settings
         self.fleet = fleet
-        self.waiting: Sized | None = None
+        self.waiting = WaitingRoom(lambda: self.settings.load.queue, lambda: self.settings.load.queue_timeout_s)
         """The requests that wait for a place on a replica."""
         self.affinity: CacheMemory | None = None
         """None where it is switched off."""
         self.metrics = ProxyMetrics(
             fleet,
             clock,
-            queued=lambda: 0 if self.waiting is None else len(self.waiting),
+            queued=lambda: len(self.waiting),
             affinity_entries=lambda: 0 if self.affinity is None else len(self.affinity),
         )
         fleet.on_cache_lost = self._cache_lost

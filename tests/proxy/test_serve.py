@@ -127,22 +127,22 @@ async def test_the_whole_configuration_is_read_again_on_sighup(tmp_path: Path) -
             async with RawClient(served.port) as late:
                 answer = await late.ask(post())
                 assert (answer.status, answer.one("x-adaptive-gamma-replica")) == (200, "other")
-            page = json.loads((await _get(served.admin, "/status"))[1])
+            page = json.loads((await served.get("/status"))[1])
             rows = [(row["name"], row["leaving"], row["in_flight"]) for row in page["replicas"]]
             assert (page["mode"], rows) == ("observe", [("other", False, 0), ("r0", True, 1)])
             x.chunk(b"two")
             x.end()
             rest = await client.rest(head)
             assert (rest.body, rest.complete) == (b"onetwo", True)
-        page = json.loads((await _get(served.admin, "/status"))[1])
+        page = json.loads((await served.get("/status"))[1])
         assert [row["name"] for row in page["replicas"]] == ["other"]
-        assert b'replica="r0"' not in (await _get(served.admin, "/metrics"))[1]
+        assert b'replica="r0"' not in (await served.get("/metrics"))[1]
         assert not any("Traceback" in line for line in served.lines), served.lines
 
 
 async def test_a_wrong_configuration_changes_nothing_and_says_why(tmp_path: Path) -> None:
     async with GatedEngine() as engine, serve(tmp_path, [engine]) as served:
-        before = json.loads((await _get(served.admin, "/status"))[1])
+        before = json.loads((await served.get("/status"))[1])
         good = (tmp_path / "serve.yaml").read_text()
         other = {"replicas": [{"name": "other", "url": "http://127.0.0.1:1"}]}
         wrong: list[tuple[dict[str, Any], str]] = [
@@ -168,9 +168,9 @@ async def test_a_wrong_configuration_changes_nothing_and_says_why(tmp_path: Path
         await served.logged("line 2, column 1")
         said_so = [line for line in served.lines if "the configuration stays as it is" in line]
         assert len(said_so) == len(wrong) + 1
-        page = (await _get(served.admin, "/metrics"))[1].decode()
+        page = (await served.get("/metrics"))[1].decode()
         assert f"adaptive_gamma_config_reload_failures_total {len(wrong) + 1}.0" in page
-        after = json.loads((await _get(served.admin, "/status"))[1])
+        after = json.loads((await served.get("/status"))[1])
         assert [row["name"] for row in after["replicas"]] == [row["name"] for row in before["replicas"]]
         assert after["policy"] == before["policy"]
         (tmp_path / "serve.yaml").write_text(good)
@@ -185,7 +185,7 @@ async def test_every_signal_of_a_burst_is_heeded(tmp_path: Path) -> None:
             _rewrite(tmp_path, replicas=names)
             served.signal(signal.SIGHUP)
         await served.logged("n18=")
-        page = json.loads((await _get(served.admin, "/status"))[1])
+        page = json.loads((await served.get("/status"))[1])
         assert [row["name"] for row in page["replicas"]] == [f"n{index}" for index in range(19)]
 
 
