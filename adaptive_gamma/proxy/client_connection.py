@@ -51,7 +51,7 @@ class ClientConnection(asyncio.Protocol):
 
     __slots__ = (
         "_body_parts", "_body_size", "_config", "_deadline", "_deaf", "_discarding", "_framing", "_intake",
-        "_keep_alive", "_loop", "_path", "_peer", "_phase", "_reader", "_ready", "_state", "_transport",
+        "_keep_alive", "_loop", "_outbox", "_path", "_peer", "_phase", "_reader", "_ready", "_state", "_transport",
         "_write_paused", "exchange",
     )  # fmt: skip
 
@@ -73,6 +73,7 @@ class ClientConnection(asyncio.Protocol):
         self._intake: Intake | None = None
         self._body_parts: list[bytes] = []
         self._keep_alive = True
+        self._outbox = b""
         self.exchange: Exchange | None = None
         """The request being answered by an engine; the exchange sets and clears it."""
 
@@ -215,25 +216,34 @@ class ClientConnection(asyncio.Protocol):
 
     # -- answering ----------------------------------------------------------------------------------------------------
 
-    def start(self, status: int, fields: Pairs, own: bytes = b"") -> None:
-        """Send the head of an answer; ``own`` are further fields, as whole lines."""
+    def start(self, status: int, fields: Pairs, own: bytes = b"", *, more: bool) -> None:
+        """Send the head of an answer; ``own`` are further fields, as whole lines. ``more`` follows at once."""
         if self._config.closing:
             self._keep_alive = False
         framing = self._framing
-        self._transport.write(framing.head(status, fields, own, keep_alive=self._keep_alive))
+        self._write(framing.head(status, fields, own, keep_alive=self._keep_alive), more=more)
         if framing.until_close:
             self._keep_alive = False
 
-    def send(self, pieces: list[bytes]) -> None:
-        """Send parts of the body."""
-        self._transport.write(self._framing.body(pieces))
+    def send(self, pieces: list[bytes], *, more: bool) -> None:
+        """Send parts of the body. ``more``, or the end, follows at once."""
+        self._write(self._framing.body(pieces), more=more)
 
     def finish(self) -> None:
         """The answer is whole."""
-        end = self._framing.end
-        if end:
-            self._transport.write(end)
+        self._write(self._framing.end, more=False)
         self._answered()
+
+    def _write(self, data: bytes, *, more: bool) -> None:
+        """Each write is a call of the system, most of what a short answer costs."""
+        if self._outbox:
+            data = self._outbox + data
+        if more:
+            self._outbox = data
+        else:
+            self._outbox = b""
+            if data:
+                self._transport.write(data)
 
     def break_off(self) -> None:
         """The answer will not be whole; the client must see that."""
@@ -241,9 +251,8 @@ class ClientConnection(asyncio.Protocol):
 
     def answer(self, status: int, fields: Pairs, body: bytes) -> None:
         """Send an answer of our own, its length among the fields."""
-        self.start(status, fields)
-        if not self._framing.head_only:
-            self._transport.write(body)
+        self.start(status, fields, more=True)
+        self._write(b"" if self._framing.head_only else body, more=False)
         self._answered()
 
     def _answered(self) -> None:

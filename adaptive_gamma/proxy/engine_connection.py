@@ -28,13 +28,14 @@ class ConnectionDied(ProtocolError):
 class AnswerSink(Protocol):
     """Who is told how an answer goes: a head, then parts of the body, then the end; or a failure in place of the rest.
 
-    Every method is called from the event loop, never from inside a call the sink has made.
+    Every method is called from the event loop, never from inside a call the sink has made. ``more`` tells that the next
+    call follows at once, so that what is to be written may be written in one go.
     """
 
-    def on_head(self, status: int, headers: RawHeaders) -> None:
+    def on_head(self, status: int, headers: RawHeaders, *, more: bool) -> None:
         """The final head. Names are in lower case, in the engine's order, repeated ones repeated."""
 
-    def on_body(self, pieces: list[bytes]) -> None:
+    def on_body(self, pieces: list[bytes], *, more: bool) -> None:
         """What came in one read; of a chunked body each piece is a chunk, or the part of one that came."""
 
     def on_end(self) -> None:
@@ -204,12 +205,12 @@ class EngineConnection(asyncio.Protocol):
             if self._unsent is not None:
                 self._unsent = None
                 self._keep_alive = False
-            sink.on_head(self._status, self._headers)
+            sink.on_head(self._status, self._headers, more=bool(pieces) or self._complete)
         if pieces and self._sink is sink and self._head_told:
             self._pieces = []
             if not self._paused:
                 self._deadline.at = self._loop.time() + self._idle_s
-            sink.on_body(pieces)
+            sink.on_body(pieces, more=self._complete and failure is None)
         if self._sink is not sink:
             return
         if failure is not None:

@@ -209,7 +209,7 @@ class Exchange:
 
     # -- the engine's side (AnswerSink) -------------------------------------------------------------------------------
 
-    def on_head(self, status: int, headers: Pairs) -> None:
+    def on_head(self, status: int, headers: Pairs, *, more: bool) -> None:
         plane, name, choice = self._plane, self._replica, self._choice
         if status >= 500 and status != 503:
             plane.fleet.note_failure(name)
@@ -227,21 +227,21 @@ class Exchange:
             self._tap = ResponseTap.wanted(plane.fleet, name, status, headers)
         if self.locality is not None and status == 200 and plane.affinity is not None:
             plane.affinity.record(self.locality, name, self._needs.prompt_tokens or 0, time.monotonic())
-        self.pass_head(status, headers)
+        self.pass_head(status, headers, more=more)
 
-    def pass_head(self, status: int, headers: Pairs) -> None:
+    def pass_head(self, status: int, headers: Pairs, *, more: bool) -> None:
         """Pass an answer on from its head; parts, end or failure follow."""
         self._passing = True
         self._status = status
-        self._client.start(status, passed_to_client(headers), self._own_fields())
+        self._client.start(status, passed_to_client(headers), self._own_fields(), more=more)
         if self._client.paused:
             # It has not even taken the answer before this one.
             self.client_paused()
 
-    def on_body(self, pieces: list[bytes]) -> None:
+    def on_body(self, pieces: list[bytes], *, more: bool) -> None:
         if self._tap is not None:
             self._tap.feed(pieces)
-        self._client.send(pieces)
+        self._client.send(pieces, more=more)
 
     def on_end(self) -> None:
         self._call = None

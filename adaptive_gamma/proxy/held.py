@@ -17,7 +17,7 @@ __all__ = ["HeldAnswer"]
 
 
 class _Passes(AnswerSink, Protocol):
-    def pass_head(self, status: int, headers: Pairs) -> None:
+    def pass_head(self, status: int, headers: Pairs, *, more: bool) -> None:
         """As ``on_head``, without asking whether another replica should be tried."""
 
 
@@ -54,9 +54,9 @@ class HeldAnswer:
     def pass_to(self, sink: _Passes) -> None:
         """Give back the answer, from its head."""
         self.call.sink = sink
-        sink.pass_head(self._status, self._headers)
+        sink.pass_head(self._status, self._headers, more=bool(self._pieces) or self._ended)
         if self._pieces:
-            sink.on_body(self._pieces)
+            sink.on_body(self._pieces, more=self._ended)
         if self._failure is not None:
             sink.on_failure(self._failure)
         elif self._ended:
@@ -64,10 +64,10 @@ class HeldAnswer:
         else:
             self.call.resume()
 
-    def on_head(self, status: int, headers: Pairs) -> None:
+    def on_head(self, status: int, headers: Pairs, *, more: bool) -> None:
         raise AssertionError("an answer has one head")
 
-    def on_body(self, pieces: list[bytes]) -> None:
+    def on_body(self, pieces: list[bytes], *, more: bool) -> None:
         self._pieces += pieces
 
     def on_end(self) -> None:

@@ -93,11 +93,11 @@ class UpstreamCall:
 
     # -- AnswerSink ---------------------------------------------------------------------------------------------------
 
-    def on_head(self, status: int, headers: RawHeaders) -> None:
-        self.sink.on_head(status, headers)
+    def on_head(self, status: int, headers: RawHeaders, *, more: bool) -> None:
+        self.sink.on_head(status, headers, more=more)
 
-    def on_body(self, pieces: list[bytes]) -> None:
-        self.sink.on_body(pieces)
+    def on_body(self, pieces: list[bytes], *, more: bool) -> None:
+        self.sink.on_body(pieces, more=more)
 
     def on_end(self) -> None:
         self._connection = None

@@ -32,11 +32,11 @@ class Asked:
         self.call = pool.call(self, method, target, fields, body)
         self.call.start()
 
-    def on_head(self, status: int, headers: list[tuple[bytes, bytes]]) -> None:
+    def on_head(self, status: int, headers: list[tuple[bytes, bytes]], *, more: bool) -> None:
         self.headers = headers
         self.head.set_result(status)
 
-    def on_body(self, pieces: list[bytes]) -> None:
+    def on_body(self, pieces: list[bytes], *, more: bool) -> None:
         self.pieces += pieces
 
     def on_end(self) -> None:
