@@ -144,6 +144,7 @@ async def running_proxy(
         loaded.replicas,
         scrape=loaded.scrape,
         health=loaded.health,
+        load=loaded.load,
         api_key=loaded.engine_api_key,
         policy=policy,
     )
