@@ -295,7 +295,7 @@ async def test_the_key_for_engines_is_told_to_engines_only(tmp_path: Path) -> No
                 client.send(post("/v1/completions", body, (("authorization", "Bearer client"),)))
                 answer = await client.answer()
                 answers.append(answer.body + repr(answer.headers).encode())
-        assert [request.all("authorization") for request in engine.requests] == [[f"Bearer {KEY}".encode()]] * 2
+        assert {request.one("authorization") for request in engine.requests} == {f"Bearer {KEY}".encode()}
         for path in ("/status", "/metrics", "/decisions", "/policy", "/openapi.json"):
             answers.append((await served.get(path))[1])
         said = b"\n".join(answers) + "\n".join(served.lines).encode()
