@@ -62,7 +62,7 @@ async def test_the_queue_is_served_in_order() -> None:
         await until(lambda: _queued(proxy) == 2, "the third waits")
         assert (await proxy.ask(post())).status == 503
         page = await proxy.metrics()
-        assert page.total("adaptive_gamma_queued") == 2
+        assert page.total("queued") == 2
         for number, client in enumerate((first, second, third)):
             x = await engine.arrived(number + 1)
             assert x.request.body.endswith([b'"first"}', b'"second"}', b'"third"}'][number])
@@ -70,7 +70,7 @@ async def test_the_queue_is_served_in_order() -> None:
             x.answer(200, b"%d" % number)
             assert (await client.answer()).body == b"%d" % number
         await proxy.ended(ok=3, rejected=1)
-        assert (await proxy.metrics()).total("adaptive_gamma_queued") == 0
+        assert (await proxy.metrics()).total("queued") == 0
 
 
 @pytest.mark.parametrize("how", ["close", "reset"])

@@ -8,7 +8,7 @@ import json
 import pytest
 
 from tests.support.gated_engine import EngineExchange, GatedEngine
-from tests.support.raw_client import RawClient, post
+from tests.support.raw_client import post
 from tests.support.running_proxy import running_proxy
 
 HEAD = b"POST /v1/completions HTTP/1.1\r\nhost: a\r\n"
@@ -218,15 +218,6 @@ async def test_pipelined_requests_are_refused(together: bool) -> None:
         await proxy.counted("ok")
 
 
-async def test_expect_100_continue() -> None:
-    async with GatedEngine() as engine, running_proxy([engine]) as proxy, proxy.client() as client:
-        client.send(HEAD + b"expect: 100-continue\r\ncontent-length: 2\r\n\r\n")
-        assert (await client.head()).status == 100
-        client.send(b"{}")
-        assert (await client.answer()).status == 200
-        assert engine.requests[0].one("expect") is None
-
-
 async def test_chunked_upload_is_sent_with_its_length() -> None:
     async with GatedEngine() as engine, running_proxy([engine]) as proxy, proxy.client() as client:
         client.send(HEAD + b"transfer-encoding: chunked\r\n\r\n1\r\n{\r\n1;a=b\r\n}\r\n0\r\nx-trailer: 1\r\n\r\n")
@@ -235,21 +226,6 @@ async def test_chunked_upload_is_sent_with_its_length() -> None:
         assert engine.requests[0].one("content-length") == b"2"
         assert engine.requests[0].one("transfer-encoding") is None
         assert engine.requests[0].one("x-trailer") is None
-
-
-async def test_http_1_0_client_gets_a_plain_body() -> None:
-    async def script(x: EngineExchange) -> None:
-        x.head(200, [("content-type", "text/event-stream"), ("transfer-encoding", "chunked")])
-        x.chunk(b"data: a\n\n")
-        x.chunk(b"data: [DONE]\n\n")
-        x.end()
-
-    async with GatedEngine(script) as engine, running_proxy([engine]) as proxy, proxy.client() as client:
-        client.send(b"POST /v1/completions HTTP/1.0\r\ncontent-length: 2\r\n\r\n{}")
-        answer = await client.answer()
-        assert answer.one("transfer-encoding") is None
-        assert answer.body == b"data: a\n\ndata: [DONE]\n\n"
-        assert engine.requests[0].method == "POST"
 
 
 async def test_head_and_options() -> None:
@@ -279,13 +255,3 @@ async def test_offer_to_upgrade_is_not_taken() -> None:
         assert request.one("upgrade") is request.one("http2-settings") is request.one("connection") is None
         assert request.body == post().partition(b"\r\n\r\n")[2]
         assert (await client.ask(post())).status == 200
-
-
-async def test_a_head_that_never_ends_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    async with GatedEngine() as engine, running_proxy([engine]) as proxy:
-        proxy.server.data._data_config.keep_alive_s = 0.05
-        async with RawClient(proxy.port) as client:
-            client.send(b"POST /v1/comp")
-            assert await client.closed() == b""
-        async with RawClient(proxy.port) as client:
-            assert await client.closed() == b""

@@ -225,24 +225,27 @@ def test_prompt_text_is_bounded_and_has_both_ends() -> None:
     assert "<99999>" in text
 
 
-async def test_gamma_is_learned_from_answers_where_pages_do_not_tell_it() -> None:
-    """llama.cpp tells its draft counts in its answers only."""
+@pytest.mark.parametrize("streamed", [False, True])
+async def test_gamma_is_learned_from_answers_where_pages_do_not_tell_it(streamed: bool) -> None:
+    """llama.cpp tells its draft counts in its answers only; the answers pass as they are."""
     timings = {"timings": {"predicted_n": 10, "draft_n": 12, "draft_n_accepted": 6}}
-    seen: list[dict[str, object]] = []
+    text = json.dumps(timings).encode()
 
-    async def stream(x: EngineExchange) -> None:
+    async def script(x: EngineExchange) -> None:
+        if not streamed:
+            x.answer(200, text, [("content-type", "application/json")])
+            return
         x.head(200, [("content-type", "text/event-stream"), ("transfer-encoding", "chunked")])
-        x.chunk(b'data: {"content":"a"}\n\ndata: ' + json.dumps(timings).encode()[:20])
+        x.chunk(b'data: {"content":"a"}\n\ndata: ' + text[:20])
         await asyncio.sleep(0)
-        x.chunk(json.dumps(timings).encode()[20:] + b"\n\ndata: [DONE]\n\n")
+        x.chunk(text[20:] + b"\n\ndata: [DONE]\n\n")
         x.end()
 
-    async with GatedEngine(answer_json(200, timings)) as engine, running_proxy([engine]) as proxy:
-        fleet = proxy.plane.fleet
-        fleet.states[0].gamma = None
-        fleet.note_response = lambda name, body: seen.append(dict(body))  # type: ignore[method-assign]
-        await proxy.ask(post())
-        engine.script = stream
-        answer = await proxy.ask(post())
-        assert answer.body.endswith(b"data: [DONE]\n\n")
-        assert seen == [timings, timings]
+    expected = b'data: {"content":"a"}\n\ndata: ' + text + b"\n\ndata: [DONE]\n\n" if streamed else text
+    async with GatedEngine(script) as engine:
+        replica = {"name": "r0", "url": engine.url, "engine": "llamacpp", "gamma": "auto"}
+        async with running_proxy([engine], replicas=[replica]) as proxy:
+            assert (await proxy.status())["r0"]["gamma"] is None
+            answer = await proxy.ask(post())
+            assert (answer.body, answer.complete) == (expected, True)
+            assert (await proxy.status())["r0"]["gamma"] == 3

@@ -6,6 +6,7 @@ import asyncio
 import json
 import socket
 import struct
+from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
@@ -136,6 +137,10 @@ class GatedEngine:
         self.open_connections: set[asyncio.Transport] = set()
         self.tasks: set[asyncio.Task[None]] = set()
         self.healthy = True
+        self.next_probes: deque[bool] = deque()
+        """What the next health probes are told, before ``healthy`` holds again."""
+        self.probes = 0
+        self.scrapes = 0
         self._server: asyncio.Server | None = None
 
     @property
@@ -269,9 +274,9 @@ class _Connection(asyncio.Protocol):
 
     def _housekeeping(self, target: str) -> Script | None:
         if target == "/health":
-            return answer_json(200 if self._engine.healthy else 503)
+            return self._health
         if target == "/metrics":
-            return _metrics
+            return self._metrics
         if target == "/v1/models":
             if self._engine.models is None:
                 return answer_json(500, {})
@@ -279,6 +284,12 @@ class _Connection(asyncio.Protocol):
             return answer_json(200, {"object": "list", "data": entries})
         return None
 
+    async def _health(self, exchange: EngineExchange) -> None:
+        engine = self._engine
+        healthy = engine.next_probes.popleft() if engine.next_probes else engine.healthy
+        engine.probes += 1
+        await answer_json(200 if healthy else 503)(exchange)
 
-async def _metrics(exchange: EngineExchange) -> None:
-    exchange.answer(200, METRICS_PAGE.encode(), [("content-type", "text/plain; version=0.0.4")])
+    async def _metrics(self, exchange: EngineExchange) -> None:
+        self._engine.scrapes += 1
+        exchange.answer(200, METRICS_PAGE.encode(), [("content-type", "text/plain; version=0.0.4")])

@@ -106,7 +106,7 @@ async def hammer(port: int, requests: Iterable[bytes], connections: int) -> Coun
             await asyncio.get_running_loop().create_connection(lambda asking=asking: asking, "127.0.0.1", port)  # type: ignore[misc]
             await asking.over.wait()
 
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(110):
         await asyncio.gather(*(one() for _ in range(connections)))
     return seen
 

@@ -1,0 +1,223 @@
+"""What is not read stays with the sender: bounded memory for slow readers and slow engines, and no one waits for them.
+
+Memory is that of the real process, as the kernel counts it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from tests.support.gated_engine import EngineExchange, GatedEngine, until
+from tests.support.raw_client import RawClient, post
+from tests.support.running_proxy import running_proxy
+from tests.support.served import Served, serve
+
+MB = 1 << 20
+MOST_HELD = 2 * MB
+PIECE = b"x" * 65536
+STREAM = 100 * MB
+
+
+async def _flood(x: EngineExchange) -> None:
+    """100 MB in chunks, as fast as they are taken."""
+    x.head()
+    for _ in range(STREAM // len(PIECE)):
+        await x.writable.wait()
+        if x.left.is_set():
+            return
+        x.chunk(PIECE)
+    x.end()
+
+
+async def _trickle_of_tokens(x: EngineExchange) -> None:
+    """Many small chunks, as an engine's tokens are."""
+    x.head()
+    event = b"data: " + b"t" * 240 + b"\n\n"
+    for _ in range(400):
+        await x.writable.wait()
+        if x.left.is_set():
+            return
+        for _ in range(64):
+            x.chunk(event)
+    x.end()
+
+
+async def _stalled(x: EngineExchange) -> None:
+    """Wait until the engine can write no more, and stays so while the proxy is seen to be served."""
+    await until(lambda: not x.writable.is_set(), "the engine's writes stall")
+
+
+async def _warm(served: Served) -> None:
+    """One answer of each kind, so that what is made once is made."""
+    for _ in range(3):
+        async with served.client() as client:
+            answer = await client.ask(post())
+            assert answer.complete
+            assert len(answer.body) > MB
+
+
+async def test_streams_hold_no_more_than_two_megabytes(tmp_path: Path) -> None:
+    """100 MB through a fast reader, 100 MB held up by one that stops, and small chunks likewise: the process's peak."""
+    async with GatedEngine(_trickle_of_tokens) as engine, serve(tmp_path, [engine]) as served:
+        await served.ready()
+        await _warm(served)
+        engine.script = _flood
+        await _warm(served)
+        grown = {}
+
+        before = served.forget_peak()
+        async with served.client() as client:
+            assert len((await client.ask(post())).body) == STREAM
+        grown["fast reader"] = served.peak - before
+
+        before = served.forget_peak()
+        async with served.client(limit=1024) as client:
+            client.send(post())
+            x = await engine.arrived(len(engine.exchanges) + 1)
+            await _stalled(x)
+            for _ in range(5):
+                assert (await served.metrics()).in_flight == [1]
+            grown["reader that stops"] = served.peak - before
+            head = await client.head()
+            size = 0
+            while data := await client.chunk():
+                size += len(data)
+                if size % (8 * MB) < len(data):
+                    await asyncio.sleep(0.005)
+            assert (head.status, size) == (200, STREAM)
+        grown["slow reader"] = served.peak - before
+
+        engine.script = _trickle_of_tokens
+        before = served.forget_peak()
+        readers = [served.client(limit=1024) for _ in range(2)]
+        for reader in readers:
+            await reader.__aenter__()
+            reader.send(post())
+        for number, reader in enumerate(readers):
+            await engine.arrived(len(engine.exchanges))
+            assert (await reader.answer()).complete, number
+            reader.drop()
+        grown["two readers of small chunks"] = served.peak - before
+        print({what: f"{size / MB:.2f} MB" for what, size in grown.items()})
+        assert {what: size for what, size in grown.items() if size > MOST_HELD} == {}
+
+
+async def _drip(client: RawClient, body: bytes) -> None:
+    client.send(b"POST /v1/completions HTTP/1.1\r\nhost: a\r\ncontent-length: %d\r\n\r\n" % len(body))
+    for start in range(0, len(body), MB):
+        client.send(body[start : start + MB])
+        await client.writer.drain()
+
+
+async def test_a_slow_upload_holds_its_body_and_two_megabytes(tmp_path: Path) -> None:
+    """The body is kept whole (it may have to be sent again), twice for the moment in which it is looked into; beside
+    that, and after it, there is nothing."""
+    size = 24 * MB
+    body = b'{"prompt":"' + b"p" * (size - 13) + b'"}'
+
+    async def deaf_first(x: EngineExchange) -> None:
+        x.transport.pause_reading()
+        await hearing.wait()
+        x.transport.resume_reading()
+        await x.whole.wait()
+        x.answer(200, b"{}")
+
+    hearing = asyncio.Event()
+    hearing.set()
+    async with GatedEngine(deaf_first, early=True) as engine, serve(tmp_path, [engine]) as served:
+        await served.ready()
+        async with served.client() as client:
+            assert (await client.ask(post("/v1/completions", b"{}"))).status == 200
+        hearing.clear()
+        before = served.forget_peak()
+        async with served.client() as client:
+            await _drip(client, body)
+            x = await engine.arrived(2)
+            for _ in range(5):
+                assert (await served.metrics()).in_flight == [1]
+            while_held = served.resident - before
+            assert not x.whole.is_set()
+            hearing.set()
+            assert (await client.answer()).status == 200
+            assert x.request.body == body
+        await served.counted("ok", 2)
+        grown = {
+            "while held": while_held - size,
+            "at most": served.peak - before - 2 * size,
+            "after": served.resident - before,
+        }
+        print({what: f"{size / MB:.2f} MB" for what, size in grown.items()})
+        assert {what: size for what, size in grown.items() if size > MOST_HELD} == {}
+
+
+async def test_a_reader_that_stops_holds_the_engine_back_and_loses_nothing() -> None:
+    """What the engine can send meanwhile is what lies in sockets; then every byte comes."""
+    sent = 0
+
+    async def flood(x: EngineExchange) -> None:
+        nonlocal sent
+        x.head()
+        for number in range(1600):
+            await x.writable.wait()
+            x.chunk(b"%08d" % number + PIECE[8:])
+            sent += 1
+        x.end()
+
+    async with GatedEngine(flood) as engine, running_proxy([engine]) as proxy, proxy.client(limit=1024) as client:
+        client.send(post())
+        x = await engine.arrived()
+        await _stalled(x)
+        for _ in range(5):
+            await proxy.metrics()
+        assert sent * len(PIECE) < 32 * MB
+        answer = await client.answer()
+        assert answer.complete
+        assert answer.body == b"".join(b"%08d" % number + PIECE[8:] for number in range(1600))
+        await proxy.ended(ok=1)
+
+
+async def test_a_reader_that_stops_delays_no_other() -> None:
+    """Of the same engine, and of the pages: a hundred answers while one stands still."""
+
+    async def script(x: EngineExchange) -> None:
+        if b"flood" in x.request.body:
+            await _flood(x)
+        else:
+            x.answer(200, b"{}")
+
+    async with GatedEngine(script) as engine, running_proxy([engine]) as proxy, proxy.client(limit=1024) as slow:
+        slow.send(post(body={"prompt": "flood"}))
+        await _stalled(await engine.arrived())
+        async with proxy.client() as client:
+            for _ in range(100):
+                assert (await client.ask(post())).status == 200
+        page = await proxy.metrics()
+        assert (page.in_flight, page.requests("ok")) == ([1], 100)
+        slow.leave("close")
+        await proxy.ended(ok=100, client_closed=1)
+
+
+@pytest.mark.parametrize("framing", ["length", "chunked", "until close"])
+async def test_large_answers_pass_whole(framing: str) -> None:
+    body = bytes(range(256)) * 80_000
+
+    async def script(x: EngineExchange) -> None:
+        if framing == "length":
+            x.answer(200, body)
+            return
+        x.head(200, [("transfer-encoding", "chunked")] if framing == "chunked" else [])
+        if framing == "chunked":
+            x.chunk(body)
+            x.end()
+        else:
+            x.write(body)
+            x.close()
+
+    async with GatedEngine(script) as engine, running_proxy([engine]) as proxy:
+        answer = await proxy.ask(post())
+        assert answer.complete
+        assert answer.body == body
+        await proxy.ended(ok=1)
