@@ -127,6 +127,9 @@ async def _load(
         loaded_until = stop_at
         result.seconds = time.monotonic() - began
         await _settle(engines, watch, result)
+    (folder / "samples.csv").write_text(
+        "".join(f"{s.at - began:.1f},{s.resident_mb:.2f},{s.descriptors},{s.cpu_s:.2f}\n" for s in watch.samples)
+    )
     result.reloads, result.reload_seconds = reloads.done, reloads.seconds
     window = [s for s in watch.samples if began + (loaded_until - began) / 3 <= s.at <= loaded_until]
     result.memory_slope = _per_10_minutes([(s.at, s.resident_mb) for s in window])
@@ -211,7 +214,7 @@ async def _settle(engines: Engines, watch: Watch, result: Result) -> None:
         engines_say = {engine.name: (state or {}).get("connections") for engine, state in states}
         reasons.append(
             f"{result.end.descriptors} descriptors at the end, {result.start.descriptors} at the start; "
-            f"the engines have from the proxy {engines_say}"
+            f"the engines have, besides one of the soak itself, {engines_say}"
         )
         (watch.folder / "sockets.txt").write_text("\n".join(open_sockets(watch.pid)))
 
