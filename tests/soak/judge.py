@@ -38,6 +38,8 @@ class Judgement:
     """What must not be, whatever the verdict."""
     outcomes: frozenset[str] = frozenset()
     """Outcomes under which the proxy may have counted it."""
+    hidden: bool = False
+    """Whether its count may have vanished with its replica's series."""
     noticed_s: list[float] = field(default_factory=list)
     """From the client's leaving to its engine's noticing."""
     forwarded_late: bool = False
@@ -76,6 +78,9 @@ class Judge:
         self._check_integrity(seen, served, exchanges, judgement)
         self._check_resends(exchanges, judgement)
         self._check_removals(seen, exchanges, judgement)
+        if seen.case.plan is not None:
+            last = exchanges[-1].engine if exchanges else None
+            judgement.hidden = any(removal.hides(last, seen.ended_at) for removal in self._removals)
         if left:
             self._check_noticed(seen, exchanges, judgement)
         return judgement

@@ -73,6 +73,14 @@ class Removal:
     back: float | None = None
     """When the signal was sent to have it again."""
 
+    def hides(self, engine: int | None, ended: float) -> bool:
+        """Whether a request that ended then may be counted in a series that nobody read before it vanished.
+
+        ``engine`` None: it is not known which replica it was counted for.
+        """
+        concerned = engine is None or self.replica == f"e{engine}"
+        return concerned and self.asked <= ended and (self.back is None or ended < self.back + 5)
+
 
 @dataclass
 class Reloads:
@@ -92,6 +100,8 @@ class Reloads:
 
     async def remove(self, name: str) -> None:
         """Take a replica out."""
+        self.watch.removed.add(name)
+        await self.watch.look_at_metrics()
         removal = Removal(name, time.monotonic())
         self.removals.append(removal)
         self._write([r for r in self.settings["replicas"] if r["name"] != name])
@@ -100,6 +110,7 @@ class Reloads:
 
     async def put_back(self, name: str) -> None:
         """Have all replicas again."""
+        await self.watch.look_at_metrics()
         removal = next(r for r in reversed(self.removals) if r.replica == name)
         removal.back = time.monotonic()
         self._write(self.settings["replicas"])

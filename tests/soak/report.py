@@ -66,7 +66,7 @@ def report(result: Result) -> str:
             (name, f"{result.counted.get(name, 0):g}", str(sums.certain[name]), str(sums.possible[name]))
             for name in sorted({*result.counted, *sums.certain})
         ]
-        + [("all", f"{sum(result.counted.values()):g}", str(sums.requests), str(sums.requests))]
+        + [("all", f"{sum(result.counted.values()):g}", str(sums.requests - sums.hidden), str(sums.requests))]
     )
     lines += ["", "from a client's leaving to its engine's noticing, ms"]
     lines += _table(

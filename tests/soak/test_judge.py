@@ -133,3 +133,14 @@ def test_counts_that_cannot_be() -> None:
     assert outcome_faults(sums, {"ok": 2.0})
     assert outcome_faults(sums, {"client_closed": 1.0})
     assert outcome_faults(sums, {})
+
+
+def test_counts_may_vanish_with_a_removed_replica_only() -> None:
+    removal = Removal("e0", asked=11.5, confirmed=11.6, back=20.0)
+    for away, faults in (
+        (removal, False),
+        (replace(removal, replica="e1"), True),
+        (replace(removal, asked=12.5), True),
+    ):
+        sums = tally([saw()], Judge({"c1-1": [exchange()]}, [], [away], []))
+        assert bool(outcome_faults(sums, {})) is faults

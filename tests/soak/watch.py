@@ -108,6 +108,8 @@ class Watch:
     problems: list[str] = field(default_factory=list)
     retired: Counts = field(default_factory=dict)
     """Counters whose series vanished or began again, with what they had counted."""
+    removed: set[str] = field(default_factory=set)
+    """Replicas that were ever taken out of the configuration: only their counters may vanish and begin again."""
     most_series: int = 0
     peak_in_flight: float = 0.0
     peak_queued: float = 0.0
@@ -117,6 +119,7 @@ class Watch:
     own_lag: list[float] = field(default_factory=list)
     """How late the soak's own event loop was: what times measured here cannot be better than."""
     _last: Counts = field(default_factory=dict)
+    _looking: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     async def run(self) -> None:
         """Look until cancelled."""
@@ -167,18 +170,23 @@ class Watch:
 
     async def look_at_metrics(self) -> Counts:
         """Read the page and hold it against the one before."""
-        answer = await self._get("/metrics")
-        if answer is None:
-            return {}
-        counts = read_page(answer.text)
+        async with self._looking:
+            answer = await self._get("/metrics")
+            if answer is None:
+                return {}
+            counts = read_page(answer.text)
+            self._compare(counts)
+            return counts
+
+    def _compare(self, counts: Counts) -> None:
         for key, before in self._last.items():
             if not key[0].endswith("_total"):
                 continue
             now = counts.get(key)
             if now is None or now < before:
                 self.retired[key] = self.retired.get(key, 0.0) + before
-                if now is not None:
-                    self._problem(f"the counter {key} fell from {before:g} to {now:g}")
+                if dict(key[1]).get("replica") not in self.removed:
+                    self._problem(f"the counter {key} {'vanished' if now is None else 'fell'} at {before:g}")
         self._last = counts
         self.most_series = max(self.most_series, len(counts))
         for (name, labels), value in counts.items():
@@ -187,7 +195,6 @@ class Watch:
         self.peak_in_flight = max(self.peak_in_flight, total(counts, IN_FLIGHT) or 0.0)
         self.peak_queued = max(self.peak_queued, total(counts, QUEUED) or 0.0)
         self.peak_affinity = max(self.peak_affinity, total(counts, AFFINITY) or 0.0)
-        return counts
 
     async def look_at_status(self) -> dict[str, Any]:
         """Read the state of the replicas."""
