@@ -15,7 +15,7 @@ from rich.table import Table
 
 from .brain import brain_figures
 from .contestants import RESERVED_LABELS, contestants, find_nginx
-from .data_path import GROUPS, Windows
+from .data_path import FILES_NEEDED, GROUPS, Windows
 from .load_tools import build_load_tools
 from .measure import Figure, yardstick
 from .processes import BenchmarkError, end_on_sigterm, raise_file_limit
@@ -92,7 +92,9 @@ def _in_process_table(chosen: list[str]) -> Table:
 
 
 def _data_path(console: Console, groups: list[str], also: dict[str, Path], *, quick: bool) -> None:
-    file_limit = raise_file_limit()
+    files = raise_file_limit()
+    if files < FILES_NEEDED:
+        raise BenchmarkError(f"{FILES_NEEDED} open files are needed and {files} allowed: raise the limit (ulimit -n)")
     if find_nginx() is None:
         console.print("nginx is not installed: no ratios to it, plain goals instead (on Debian: apt-get install nginx)")
     entrants = contestants(also)
@@ -100,9 +102,7 @@ def _data_path(console: Console, groups: list[str], also: dict[str, Path], *, qu
     began, load_before = time.monotonic(), os.getloadavg()[0]
     with tempfile.TemporaryDirectory(prefix="adaptive-gamma-bench-") as folder:
         tools = build_load_tools(Path(folder))
-        samples = run_groups(
-            tools, entrants, groups, windows, repetitions, file_limit, lambda text: print(text, file=sys.stderr)
-        )
+        samples = run_groups(tools, entrants, groups, windows, repetitions, lambda text: print(text, file=sys.stderr))
     title = (
         f"data path, repetitions in turns: {repetitions}; {time.monotonic() - began:.0f} s; "
         f"{os.cpu_count()} cores, load average {load_before:.1f} before and {os.getloadavg()[0]:.1f} after"

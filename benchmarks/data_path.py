@@ -12,7 +12,7 @@ from .disconnect import PHASES, disconnect_ms
 from .load_tools import LoadTools, MockEngine
 from .processes import cpu_seconds, resident_mb
 
-__all__ = ["ADDED", "GROUPS", "RUNGS", "Bench", "FigureKind", "Group", "Sample", "Windows"]
+__all__ = ["ADDED", "FILES_NEEDED", "GROUPS", "RUNGS", "Bench", "FigureKind", "Group", "Sample", "Windows"]
 
 _CONNECTIONS = 16
 _STREAMS, _CHUNK_RATE = 250, 20
@@ -20,11 +20,9 @@ _REQUEST_RATE = 100
 RUNGS = (256, 512, 1024)
 _HELD_STREAMS = 1000
 _HOPELESS_MS = 1000.0
-"""A proxy this late on one rung is not put on the next: it would only queue for minutes."""
-_LATE_S = 10
-"""A rung still not over this long after its time is cut off."""
-_START_S = 20
-_FILES_A_STREAM = 2
+"""A proxy this late on one rung, or that did not finish it, is not put on the next: it would only queue."""
+FILES_NEEDED = 2 * max(*RUNGS, _HELD_STREAMS) + 200
+"""Open files of a proxy: two a stream, and some of its own."""
 
 
 @dataclass(frozen=True)
@@ -36,11 +34,13 @@ class Windows:
     chunks: float = 5.0
     latency: float = 5.0
     rung: float = 4.0
+    patience: float = 20.0
+    """How long streams may take to start, and a rung to end after its time, before they are cut off."""
     tries: int = 5
 
     @staticmethod
     def quick() -> Windows:
-        return Windows(warm_up=0.4, requests=0.8, chunks=1.5, latency=1.5, rung=1.0, tries=2)
+        return Windows(warm_up=0.4, requests=0.8, chunks=1.5, latency=1.5, rung=1.0, patience=5.0, tries=2)
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,6 @@ class Bench:
     engine: MockEngine
     serving: Serving
     windows: Windows
-    file_limit: int
 
 
 @dataclass(frozen=True)
@@ -109,9 +108,9 @@ def _requests(bench: Bench) -> list[Sample]:
 
 
 def _chunks(bench: Bench) -> list[Sample]:
-    window, pid = bench.windows.chunks, bench.serving.pid
+    window, patience, pid = bench.windows.chunks, bench.windows.patience, bench.serving.pid
     # Long enough that no stream ends inside the window, however late the last one starts.
-    options = _paced(_STREAMS, _CHUNK_RATE, window + _START_S)
+    options = _paced(_STREAMS, _CHUNK_RATE, window + patience + 1)
     with bench.tools.load("streams", bench.serving.port, **options) as load:
         if not load.all_flow():
             return [Sample(math.nan, "not all streams started")]
@@ -121,7 +120,7 @@ def _chunks(bench: Bench) -> list[Sample]:
         cpu, counters = cpu_seconds(pid) - cpu, load.counters()
     done = counters["chunks"] - done
     if counters["requests"] or not done:
-        return [Sample(math.nan, f"{_STREAMS} streams not open at once within {_START_S} s")]
+        return [Sample(math.nan, f"{_STREAMS} streams not open at once in {patience:g} s")]
     return [Sample(1e5 * cpu / done, _flaw(counters["failed"]))]
 
 
@@ -136,10 +135,8 @@ def _latency(bench: Bench) -> list[Sample]:
 def _ladder(bench: Bench) -> list[Sample]:
     samples: list[Sample] = []
     for streams in RUNGS:
-        if samples and not samples[-1].value < _HOPELESS_MS:
+        if samples and (samples[-1].flaw or samples[-1].value > _HOPELESS_MS):
             samples.append(Sample(math.nan, "not tried"))
-        elif _FILES_A_STREAM * streams + 200 > bench.file_limit:
-            samples.append(Sample(math.nan, f"file limit {bench.file_limit}"))
         else:
             samples.append(_rung(bench, streams))
     return samples
@@ -148,18 +145,18 @@ def _ladder(bench: Bench) -> list[Sample]:
 def _rung(bench: Bench, streams: int) -> Sample:
     seconds = bench.windows.rung
     options = _paced(streams, _CHUNK_RATE, seconds)
-    with bench.tools.load("streams", bench.serving.port, **options, limit_ms=1000 * (seconds + _LATE_S)) as load:
+    limit = 1000 * (seconds + bench.windows.patience)
+    with bench.tools.load("streams", bench.serving.port, **options, limit_ms=limit) as load:
         result = load.result()
     lost = streams - int(result["complete"])
-    return Sample(result["delay_p99_us"] / 1e3, f"{lost} not whole" if lost else "")
+    delay = result["delay_p99_us"] / 1e3 if result["chunks"] else math.inf
+    return Sample(delay, f"{lost} not whole" if lost else "")
 
 
 def _memory(bench: Bench) -> list[Sample]:
-    idle = Sample(resident_mb(bench.serving.pid))
-    if bench.file_limit < _FILES_A_STREAM * _HELD_STREAMS + 200:
-        return [idle, Sample(math.nan, f"file limit {bench.file_limit}")]
-    options = _paced(_HELD_STREAMS, 2, 3 * _START_S)
-    with bench.tools.load("streams", bench.serving.port, **options, limit_ms=1000 * _START_S) as load:
+    patience, idle = bench.windows.patience, Sample(resident_mb(bench.serving.pid))
+    options = _paced(_HELD_STREAMS, 2, 3 * patience)
+    with bench.tools.load("streams", bench.serving.port, **options, limit_ms=1000 * patience + 5000) as load:
         if not load.all_flow():
             return [idle, Sample(resident_mb(bench.serving.pid), "not all streams started")]
         time.sleep(bench.windows.warm_up)

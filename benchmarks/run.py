@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 
@@ -21,7 +22,6 @@ def run_groups(
     groups: Sequence[str],
     windows: Windows,
     repetitions: int,
-    file_limit: int,
     tell: Callable[[str], None],
 ) -> Samples:
     """Measure each group of each contestant, ``repetitions`` times.
@@ -30,13 +30,14 @@ def run_groups(
     time, and each has fresh processes, the mock engine's included. One that fails leaves NaN and its reason.
     """
     samples: dict[tuple[str, str], list[list[Sample]]] = defaultdict(list)
+    began = time.monotonic()
     for repetition in range(repetitions):
         for name in groups:
             for entrant in entrants:
                 if entrant.label == DIRECT and not GROUPS[name].direct:
                     continue
-                tell(f"{repetition + 1}/{repetitions} {name} {entrant.label}")
-                samples[name, entrant.label].append(_once(tools, entrant, name, windows, file_limit, tell))
+                tell(f"{time.monotonic() - began:4.0f} s  {repetition + 1}/{repetitions} {name} {entrant.label}")
+                samples[name, entrant.label].append(_once(tools, entrant, name, windows, tell))
     return samples
 
 
@@ -45,13 +46,12 @@ def _once(
     entrant: Contestant,
     name: str,
     windows: Windows,
-    file_limit: int,
     tell: Callable[[str], None],
 ) -> list[Sample]:
     group = GROUPS[name]
     try:
         with tools.mock_engine() as engine, entrant.start(engine, tools.folder) as serving:
-            return group.measure(Bench(tools, engine, serving, windows, file_limit))
+            return group.measure(Bench(tools, engine, serving, windows))
     except (BenchmarkError, OSError) as error:
         tell(f"{name} {entrant.label}: {error}")
         return [Sample(math.nan, "failed, see above")] * len(group.kinds)

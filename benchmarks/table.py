@@ -82,7 +82,7 @@ def _cell(samples: Samples, group: str, index: int, kind: FigureKind, entrant: C
     flaws = sorted({sample.flaw for sample in own if sample.flaw})
     if flaws:
         text += f" [{'; '.join(flaws)}]"
-    missed = entrant.judged and there and (_misses(kind, _median(there), ratio) or (flaws and kind.goal is not None))
+    missed = entrant.judged and kind.goal is not None and (bool(flaws) or _misses(kind, _median(there), ratio))
     return escape(text) + (" [bold red]MISSED[/bold red]" if missed else "")
 
 
