@@ -21,8 +21,9 @@ types: $(VENV)/.dev
 unit: $(VENV)/.dev
 	$(BIN)/pytest
 
+# `make bench BENCH="--quick --only requests"`: the options are those of `python -m benchmarks --help`.
 bench: $(VENV)/.dev
-	$(BIN)/python -m benchmarks
+	$(BIN)/python -m benchmarks $(BENCH)
 
 # Ten minutes; SOAK="--minutes 2 --streams 50" for less.
 soak: $(VENV)/.dev
