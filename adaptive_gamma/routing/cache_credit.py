@@ -27,7 +27,10 @@ class CacheCredits(NamedTuple):
         return self.most_saved - (load + 1) * self.saved.get(index, 0.0)
 
     def applied(self, weighed: Sequence[Weighed]) -> list[Weighed]:
-        return [(cost + self.on(index, load), index, load) for cost, index, load in weighed]
+        most, saved = self.most_saved, self.saved
+        return [
+            (cost + (self.on(index, load) if index in saved else most), index, load) for cost, index, load in weighed
+        ]
 
 
 NO_CREDITS = CacheCredits({}, {}, 0.0)
@@ -66,8 +69,8 @@ def cache_credits(
     tokens: dict[int, int] = {}
     saved: dict[int, float] = {}
     for _, index, load in (*eligible, *refusing):
-        held = min(cached.get(states[index].name, 0), prompt_tokens)
+        held = cached.get(states[index].name, 0)
         if held > 0 and ramping.get(index, load) < most:
-            tokens[index] = held
+            tokens[index] = held = min(held, prompt_tokens)
             saved[index] = stall_seconds * (1.0 - policy.prefill_seconds(prompt_tokens - held) / whole)
     return CacheCredits(tokens, saved, max(saved.values(), default=0.0))

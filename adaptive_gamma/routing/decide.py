@@ -60,7 +60,7 @@ from adaptive_gamma.routing.refusals import (
     why_demoted,
 )
 from adaptive_gamma.routing.replica import GammaSchedule, ReplicaState
-from adaptive_gamma.routing.weighing import Weighed, settle_tie
+from adaptive_gamma.routing.weighing import Weighed, cost_of, settle_tie
 
 __all__ = ["DecisionLimits", "decide", "least_loaded"]
 
@@ -188,7 +188,7 @@ def decide(
         credits = cache_credits(cached, prompt, stall, policy, states, weighed, refusing, ramping)
         if credits.tokens:
             weighed, refusing = credits.applied(weighed), credits.applied(refusing)
-    weighed.sort()
+    weighed.sort(key=cost_of)
     best = settle_tie(weighed, limits.tie_margin, tie_break, credits.tokens)
     for other_rank, entries in demoted.items():
         excluded += [(states[i].name, why_demoted(other_rank, states[i], kv_limit)) for _, i, _ in entries]
@@ -199,13 +199,19 @@ def decide(
         reason = "capability"
     elif len(weighed) == 1:
         reason = "only_replica"
-    elif best[1] in credits.tokens and settle_tie(sorted(uncredited), limits.tie_margin, tie_break)[1] != best[1]:
+    elif (
+        best[1] in credits.tokens
+        and settle_tie(sorted(uncredited, key=cost_of), limits.tie_margin, tie_break)[1] != best[1]
+    ):
         reason = "cached"
     else:
         reason = pool_reason(pricing, states, best, weighed, stall, credits)
 
     chosen = _candidate(pricing, states, best, ramping, credits.tokens)
-    others = [entry for entry in weighed[: _RUNNERS_UP + 1] if entry is not best][:_RUNNERS_UP]
+    runners_up: list[Candidate] = []
+    for entry in weighed[: _RUNNERS_UP + 1]:
+        if entry is not best and len(runners_up) < _RUNNERS_UP:
+            runners_up.append(_candidate(pricing, states, entry, ramping, credits.tokens))
     return Decision(
         pricing.request_class,
         chosen.replica,
@@ -213,7 +219,7 @@ def decide(
         chosen.gamma,
         reason,
         chosen,
-        tuple([_candidate(pricing, states, entry, ramping, credits.tokens) for entry in others]),
+        tuple(runners_up),
         tuple(excluded),
     )
 
@@ -253,7 +259,7 @@ def least_loaded(
             ranked.setdefault(rank, []).append((float(load), index, load))
     if not ranked or waits_for_a_better(rank := min(ranked), needs, states, excluded):
         raise no_replica(needs, states, excluded)
-    equals = sorted(ranked[rank])
+    equals = sorted(ranked[rank], key=cost_of)
     cached = needs.cached or {}
     holders = [i for _, i, load in equals if load == equals[0][2] and cached.get(states[i].name, 0) > 0]
     if holders:
@@ -272,15 +278,16 @@ def _candidate(
     if ramping:
         load = ramping.get(index, load)
     state = states[index]
-    gamma = gamma_at(state, load + 1)
-    if gamma is None and state.speculative is False:
+    speculative = state.speculative
+    gamma_to_price = gamma = gamma_at(state, load + 1)
+    if gamma is None and speculative is False:
         gamma = 0
     return Candidate(
         state.name,
-        "speculative" if state.speculative else "plain",
+        "speculative" if speculative else "plain",
         gamma,
         load,
         cost,
-        pricing.tpot(state, load + 1),
+        pricing.tpot_at(gamma_to_price, state, load + 1),
         cached.get(index, 0) if cached else 0,
     )

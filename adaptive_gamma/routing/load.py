@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 from adaptive_gamma.routing.replica import ReplicaState
@@ -43,4 +42,4 @@ def ramped_load(state: ReplicaState, load: int, now: float) -> int:
     left = state.ramp_until - now
     if left <= 0 or state.ramp_s <= 0 or not load:
         return load
-    return math.ceil(load / max(1.0 - left / state.ramp_s, _LEAST_SHARE))
+    return round(load / max(1.0 - left / state.ramp_s, _LEAST_SHARE))

@@ -85,7 +85,10 @@ class Pricing:
 
     def tpot(self, state: ReplicaState, batch: int) -> float:
         """tau: seconds per output token of one request among ``batch``."""
-        gamma = gamma_at(state, batch)
+        return self.tpot_at(gamma_at(state, batch), state, batch)
+
+    def tpot_at(self, gamma: int | None, state: ReplicaState, batch: int) -> float:
+        """The same where the gamma at that batch is known already."""
         price = self.rows.get(gamma) or self.price(gamma)
         steps = price.steps
         if batch < len(steps):
@@ -96,8 +99,11 @@ class Pricing:
 
     def marginal_cost(self, state: ReplicaState, load: int, stall_seconds: float) -> float:
         """tau(n+1) + n (tau(n+1) - tau(n)) + n P / L, n = load; right also where gamma changes as the request joins."""
-        after = self.tpot(state, load + 1)
-        return after + load * (after - self.tpot(state, load) + stall_seconds) if load else after
+        gamma = gamma_at(state, load + 1)
+        after = self.tpot_at(gamma, state, load + 1)
+        if not load:
+            return after
+        return after + load * (after - self.tpot(state, load) + stall_seconds)
 
 
 class PriceBook:

@@ -36,7 +36,9 @@ def pool_reason(
     state, chosen = states[index], states[best[1]]
     if chosen.gamma is None or not chosen.speculative:
         return "high_load" if pricing.tpot(state, 1) < pricing.tpot(states[plain[1]], 1) else "class"
-    same_for_all = load * stall_seconds + credits.on(index, load)
+    same_for_all = load * stall_seconds
+    if credits.tokens:
+        same_for_all += credits.on(index, load)
     price = pricing.price(gamma_at(state, load + 1))
     step_cost = (cost - same_for_all) * tokens_per_step(price.accepted, state)
     dearest = step_cost / tokens_per_step(price.least_accepted, state) + same_for_all

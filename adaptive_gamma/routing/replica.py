@@ -53,7 +53,7 @@ class GammaSchedule:
 
     def at(self, batch: int) -> int:
         """The gamma in force when ``batch`` sequences share a step (a batch below 1 counts as 1)."""
-        return self._gammas[max(bisect_right(self._starts, batch) - 1, 0)]
+        return self._gammas[bisect_right(self._starts, batch) - 1 if batch > 0 else 0]
 
     @property
     def largest(self) -> int:
