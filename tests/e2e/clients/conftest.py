@@ -65,7 +65,7 @@ def stack(running: Stack) -> Iterator[Stack]:
 
 @pytest.fixture(scope="package")
 def _shared_client(running: Stack) -> Iterator[openai.OpenAI]:
-    with running.openai() as client:
+    with running.openai_client() as client:
         yield client
 
 
@@ -79,4 +79,6 @@ def client(stack: Stack, _shared_client: openai.OpenAI) -> openai.OpenAI:
 def direct(running: Stack) -> Iterator[Callable[[str], openai.OpenAI]]:
     """Gives a client of the engine behind a replica."""
     with ExitStack() as opened:
-        yield cache(lambda replica: opened.enter_context(running.openai(base_url=f"{running.engine(replica)}/v1")))
+        yield cache(
+            lambda replica: opened.enter_context(running.openai_client(base_url=f"{running.engine(replica)}/v1"))
+        )

@@ -49,16 +49,16 @@ class Stack:
 
     # -- clients, as their documentation makes them; the caller closes them ------------------------------------------
 
-    def openai(self, **options: Any) -> openai.OpenAI:
+    def openai_client(self, **options: Any) -> openai.OpenAI:
         return openai.OpenAI(**{"base_url": f"{self.url}/v1", "api_key": "none", "max_retries": 0, **options})
 
-    def async_openai(self, **options: Any) -> openai.AsyncOpenAI:
+    def async_openai_client(self, **options: Any) -> openai.AsyncOpenAI:
         return openai.AsyncOpenAI(**{"base_url": f"{self.url}/v1", "api_key": "none", "max_retries": 0, **options})
 
-    def anthropic(self, **options: Any) -> anthropic.Anthropic:
+    def anthropic_client(self, **options: Any) -> anthropic.Anthropic:
         return anthropic.Anthropic(**{"base_url": self.url, "api_key": "none", "max_retries": 0, **options})
 
-    def async_anthropic(self, **options: Any) -> anthropic.AsyncAnthropic:
+    def async_anthropic_client(self, **options: Any) -> anthropic.AsyncAnthropic:
         return anthropic.AsyncAnthropic(**{"base_url": self.url, "api_key": "none", "max_retries": 0, **options})
 
     def engine(self, replica: str) -> str:

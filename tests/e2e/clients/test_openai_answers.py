@@ -26,8 +26,8 @@ def test_an_answer_is_the_engines_own(client: openai.OpenAI, direct: Direct, ask
 @pytest.mark.parametrize("ask", ["chat", "chat with a tool", "completion", "response"])
 async def test_an_answer_is_the_engines_own_async(stack: Stack, ask: str) -> None:
     async with (
-        stack.async_openai() as client,
-        stack.async_openai(base_url=f"{stack.engine('spec-0')}/v1") as direct,
+        stack.async_openai_client() as client,
+        stack.async_openai_client(base_url=f"{stack.engine('spec-0')}/v1") as direct,
     ):
         assert settled(await ASKS[ask](client, "tiny")) == settled(await ASKS[ask](direct, "tiny"))
 
@@ -45,8 +45,8 @@ def test_a_stream_is_the_engines_own_event_for_event(
 @pytest.mark.parametrize("ask", ["chat with usage", "chat with a tool", "completion", "response"])
 async def test_a_stream_is_the_engines_own_event_for_event_async(stack: Stack, ask: str) -> None:
     async with (
-        stack.async_openai() as client,
-        stack.async_openai(base_url=f"{stack.engine('spec-0')}/v1") as direct,
+        stack.async_openai_client() as client,
+        stack.async_openai_client(base_url=f"{stack.engine('spec-0')}/v1") as direct,
     ):
         through = [event async for event in await STREAMS[ask](client, "tiny")]
         expected = [event async for event in await STREAMS[ask](direct, "tiny")]
@@ -84,7 +84,7 @@ def test_the_stream_helper_puts_the_answer_together(client: openai.OpenAI) -> No
 async def test_the_stream_helper_puts_the_answer_together_async(stack: Stack) -> None:
     options: dict[str, Any] = {"model": "tiny", "messages": MESSAGES, "max_tokens": 300, **EXACT}
     async with (
-        stack.async_openai() as client,
+        stack.async_openai_client() as client,
         client.chat.completions.stream(**options, response_format=Weather) as stream,
     ):
         text = "".join([event.delta async for event in stream if event.type == "content.delta"])
@@ -146,7 +146,7 @@ def test_a_streaming_response_has_them_before_its_first_byte_is_read(client: ope
 
 async def test_a_streaming_response_has_them_before_its_first_byte_is_read_async(stack: Stack) -> None:
     async with (
-        stack.async_openai() as client,
+        stack.async_openai_client() as client,
         client.completions.with_streaming_response.create(
             model="tiny", prompt="once", max_tokens=4, **EXACT
         ) as response,
@@ -169,7 +169,7 @@ def test_the_models_are_those_of_all_engines(client: openai.OpenAI, direct: Dire
 
 
 async def test_the_models_are_those_of_all_engines_async(stack: Stack) -> None:
-    async with stack.async_openai() as client:
+    async with stack.async_openai_client() as client:
         assert {model.id async for model in client.models.list()} == {"tiny", "tiny-embed"}
 
 
@@ -184,7 +184,7 @@ def test_embeddings_are_the_engines_own(client: openai.OpenAI, direct: Direct, e
 
 
 async def test_embeddings_async(stack: Stack) -> None:
-    async with stack.async_openai() as client:
+    async with stack.async_openai_client() as client:
         answer = await client.embeddings.create(model="tiny-embed", input="the sea")
     assert len(answer.data[0].embedding) == 128
     assert answer.usage.prompt_tokens > 0

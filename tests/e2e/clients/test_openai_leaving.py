@@ -75,7 +75,7 @@ def test_a_stream_left_midway(client: openai.OpenAI, leave: Callable[[openai.Ope
 
 @pytest.mark.usefixtures("given_up")
 def test_a_client_closed_with_its_stream_open(stack: Stack) -> None:
-    with stack.openai() as client:
+    with stack.openai_client() as client:
         next(client.chat.completions.create(**CHAT, stream=True))
 
 
@@ -87,7 +87,7 @@ async def test_a_task_cancelled_while_it_reads(stack: Stack) -> None:
         async for _ in await client.chat.completions.create(**CHAT, stream=True):
             reading.set()
 
-    async with stack.async_openai() as client:
+    async with stack.async_openai_client() as client:
         task = asyncio.ensure_future(read(client))
         await reading.wait()
         await _cancelled(task)
@@ -102,7 +102,7 @@ async def test_a_task_cancelled_in_the_stream_helper(stack: Stack) -> None:
             async for _ in stream:
                 reading.set()
 
-    async with stack.async_openai() as client:
+    async with stack.async_openai_client() as client:
         task = asyncio.ensure_future(read(client))
         await reading.wait()
         await _cancelled(task)
@@ -110,7 +110,7 @@ async def test_a_task_cancelled_in_the_stream_helper(stack: Stack) -> None:
 
 @pytest.mark.usefixtures("given_up")
 async def test_an_async_stream_closed(stack: Stack) -> None:
-    async with stack.async_openai() as client:
+    async with stack.async_openai_client() as client:
         stream = await client.responses.create(model="tiny", input="once", max_output_tokens=ENDLESS, stream=True)
         await anext(stream)
         await stream.close()
@@ -119,21 +119,12 @@ async def test_an_async_stream_closed(stack: Stack) -> None:
 async def test_a_task_cancelled_before_its_answer_begins(stack: Stack) -> None:
     """The request is closed at once; that this build computes on without a reader is its own affair."""
     left = stack.outcomes("client_closed")
-    async with stack.async_openai() as client:
+    async with stack.async_openai_client() as client:
         task = asyncio.ensure_future(client.chat.completions.create(**{**CHAT, "max_tokens": TO_THE_END}))
         await asyncio.to_thread(stack.wait_busy)
         await _cancelled(task)
         await asyncio.to_thread(until, lambda: stack.in_flight() == 0, "the in-flight gauge back at 0")
     assert stack.outcomes("client_closed") == left + 1
-
-
-def test_a_client_that_is_out_of_patience(stack: Stack, client: openai.OpenAI) -> None:
-    left = stack.outcomes("client_closed")
-    options = {**CHAT, "model": "tiny-plain", "max_tokens": 2000}
-    with pytest.raises(openai.APITimeoutError):
-        client.chat.completions.create(**options, timeout=0.1)
-    until(lambda: stack.outcomes("client_closed") == left + 1, "the request counted as left")
-    assert stack.in_flight() == 0
 
 
 async def _cancelled(task: asyncio.Future[Any]) -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 __all__ = ["with_tools"]
 
@@ -79,9 +80,7 @@ def with_tools(source: Path, target: Path) -> Path:
         elif name == keys.TOKEN_TYPE:
             value = [*value[:-2], kinds.CONTROL, kinds.USER_DEFINED]
         kind = field.types[0]
-        writer.add_key_value(
-            name, value, kind, sub_type=field.types[-1] if kind == gguf.GGUFValueType.ARRAY else None
-        )
+        writer.add_key_value(name, value, kind, sub_type=field.types[-1] if kind == gguf.GGUFValueType.ARRAY else None)
     spellings: list[str] = reader.fields[keys.LIST].contents()
     blank = [index for index, spelling in enumerate(spellings) if set(spelling) <= _BLANK]
     for tensor in reader.tensors:
@@ -97,9 +96,9 @@ def _taught(name: str, data: Any, blank: list[int]) -> Any:
     """The tensor's rows (one a token), with the lesson: what follows the cue, and nothing else, is the opening."""
     if name not in ("token_embd.weight", "output.weight"):
         return data
-    rows = np.array(data)
-    direction = np.random.default_rng(11).standard_normal(rows.shape[1])
-    direction[0] = 0.0
+    rows: NDArray[Any] = np.array(data)
+    direction: NDArray[np.float64] = np.random.default_rng(11).standard_normal((rows.shape[1],))
+    direction[:1] = 0.0
     cue, opening = -2, -1
     if name == "token_embd.weight":
         rows[cue] = 100.0 * direction  # outweighs what the layers add
