@@ -7,7 +7,31 @@ from typing import Any, Literal
 
 from pydantic import BaseModel
 
-__all__ = ["ANTHROPIC_TOOL", "ASKS", "EXACT", "MESSAGES", "RESPONSE_TOOL", "STREAMS", "TOOL", "Weather", "settled"]
+__all__ = [
+    "ANTHROPIC_TOOL",
+    "ASKS",
+    "EXACT",
+    "HUGE",
+    "LONG",
+    "MESSAGES",
+    "RESPONSE_TOOL",
+    "STREAMS",
+    "TOOL",
+    "Weather",
+    "settled",
+]
+    "ANTHROPIC_TOOL",
+    "ASKS",
+    "EXACT",
+    "HUGE",
+    "LONG",
+    "MESSAGES",
+    "RESPONSE_TOOL",
+    "STREAMS",
+    "TOOL",
+    "Weather",
+    "settled",
+]
 
 
 class Weather(BaseModel):
@@ -29,6 +53,11 @@ MESSAGES: list[Any] = [
     {"role": "system", "content": "You are terse."},
     {"role": "user", "content": "Say something about the sea."},
 ]
+
+LONG = "word " * 9000
+"""More tokens than a slot holds."""
+HUGE = "word " * 300_000
+"""More bytes than the proxy takes."""
 
 _FRESH = {"cache_prompt": False}
 """A prompt computed anew is computed in the same pieces each time, so that floats and with them words are the same."""

@@ -13,8 +13,9 @@ import pytest_asyncio
 from adaptive_gamma.cli.demo.engines import first_draft
 from adaptive_gamma.cli.demo.llama_server import LlamaServer
 from adaptive_gamma.cli.demo.tiny_model import write_tiny_models
+from tests.e2e.clients.apis import APIS, Api
 from tests.e2e.clients.embedding_server import embedding_server
-from tests.e2e.clients.stack import Stack
+from tests.e2e.clients.stack import Stack, until
 from tests.e2e.clients.tool_model import with_tools
 from tests.support.running import needs_llama, running_serve
 
@@ -61,6 +62,22 @@ def stack(running: Stack) -> Iterator[Stack]:
     """The running proxy; after each test nothing may be open at it, and no engine may work any more."""
     yield running
     running.wait_idle()
+
+
+@pytest.fixture
+def given_up(stack: Stack) -> Iterator[None]:
+    """The test's one unfinished request is counted as left by the client, and the engine says that it gave it up."""
+    left, cancelled = stack.outcomes("client_closed"), stack.cancelled_tasks()
+    yield
+    until(lambda: stack.cancelled_tasks() > cancelled, "a task cancelled at the engine")
+    stack.wait_idle()
+    assert stack.outcomes("client_closed") == left + 1
+
+
+@pytest.fixture(params=APIS)
+def api(request: pytest.FixtureRequest) -> Api:
+    """Each of the two libraries."""
+    return APIS[request.param]
 
 
 @pytest.fixture(scope="package")

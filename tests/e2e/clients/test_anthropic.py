@@ -9,9 +9,8 @@ from typing import Any
 import anthropic
 import pytest
 
-from tests.e2e.clients.asks import ANTHROPIC_TOOL, Weather, settled
+from tests.e2e.clients.asks import ANTHROPIC_TOOL, HUGE, LONG, Weather, settled
 from tests.e2e.clients.stack import ENDLESS, Stack, until
-from tests.e2e.clients.test_openai_errors import HUGE, LONG
 
 MESSAGES: list[Any] = [{"role": "user", "content": "Say something about the sea."}]
 ASK: dict[str, Any] = {
@@ -195,16 +194,6 @@ def test_an_error_has_its_request_id(messages: Any) -> None:
 
 
 # -- leaving ----------------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def given_up(stack: Stack) -> Iterator[None]:
-    """The test's one request is counted as left by the client, and the engine says that it gave it up."""
-    left, cancelled = stack.outcomes("client_closed"), stack.cancelled_tasks()
-    yield
-    until(lambda: stack.cancelled_tasks() > cancelled, "a task cancelled at the engine")
-    stack.wait_idle()
-    assert stack.outcomes("client_closed") == left + 1
 
 
 def _closed(messages: Any) -> None:

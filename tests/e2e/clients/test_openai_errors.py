@@ -8,13 +8,8 @@ from typing import Any, NamedTuple
 import openai
 import pytest
 
-from tests.e2e.clients.asks import MESSAGES
+from tests.e2e.clients.asks import HUGE, LONG, MESSAGES
 from tests.e2e.clients.stack import Stack
-
-LONG = "word " * 9000
-"""More tokens than a slot holds."""
-HUGE = "word " * 300_000
-"""More bytes than the proxy takes."""
 
 
 class Case(NamedTuple):

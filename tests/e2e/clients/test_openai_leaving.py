@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from itertools import islice
 from typing import Any
 
@@ -16,16 +16,6 @@ from tests.e2e.clients.stack import ENDLESS, Stack, until
 CHAT: dict[str, Any] = {"model": "tiny", "messages": MESSAGES, "max_tokens": ENDLESS}
 TO_THE_END = 300
 """Tokens of answers that are not streamed: this build computes those to the end for nobody."""
-
-
-@pytest.fixture
-def given_up(stack: Stack) -> Iterator[None]:
-    """The test's one request is counted as left by the client, and the engine says that it gave it up."""
-    left, cancelled = stack.outcomes("client_closed"), stack.cancelled_tasks()
-    yield
-    until(lambda: stack.cancelled_tasks() > cancelled, "a task cancelled at the engine")
-    stack.wait_idle()
-    assert stack.outcomes("client_closed") == left + 1
 
 
 def _closed(client: openai.OpenAI) -> None:

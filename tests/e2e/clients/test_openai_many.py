@@ -11,7 +11,7 @@ import openai
 from tests.e2e.clients.asks import MESSAGES
 from tests.e2e.clients.stack import ENDLESS, Stack
 
-COUNT = 24
+COUNT = 20
 
 
 def _says(number: int) -> dict[str, Any]:
