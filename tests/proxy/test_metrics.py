@@ -125,20 +125,33 @@ async def test_the_official_client() -> None:
         assert engine.requests[0].one("authorization") == b"Bearer k"
 
 
-async def test_waiting_requests_and_a_fleet_that_is_down() -> None:
+async def test_waiting_requests_are_shown() -> None:
+    async def silent(x: EngineExchange) -> None:
+        """The test speaks for the engine."""
+
+    load = {"max_in_flight": 1, "queue": 2}
+    async with GatedEngine(silent) as engine, running_proxy([engine], load=load) as proxy:
+        async with proxy.client() as first, proxy.client() as second, proxy.client() as third:
+            for client in (first, second, third):
+                client.send(post())
+            await until(lambda: len(proxy.plane.waiting) == 2, "two requests wait")
+            samples = await _samples(proxy)
+            assert samples["adaptive_gamma_queued", ()] == 2
+            assert samples["adaptive_gamma_in_flight", (("replica", "r0"),)] == 1
+        await until(lambda: len(proxy.plane.waiting) == 0, "nobody waits")
+        assert (await _samples(proxy))["adaptive_gamma_queued", ()] == 0
+
+
+async def test_a_fleet_that_is_down_and_comes_back() -> None:
     async with GatedEngine() as engine, running_proxy([engine]) as proxy:
-        proxy.plane.waiting = [1, 2, 3]
         for _ in range(3):
             proxy.plane.fleet.note_failure("r0")
         samples = await _samples(proxy)
-        assert samples["adaptive_gamma_queued", ()] == 3
         assert samples["adaptive_gamma_all_replicas_down", ()] == 1
         assert samples["adaptive_gamma_replica_healthy", (("replica", "r0"),)] == 0
-        proxy.plane.waiting = None
         await proxy.plane.fleet.check_health_once()
         await proxy.plane.fleet.check_health_once()
         samples = await _samples(proxy)
-        assert samples["adaptive_gamma_queued", ()] == 0
         assert samples["adaptive_gamma_all_replicas_down", ()] == 0
         assert samples["adaptive_gamma_replica_ramping", (("replica", "r0"),)] == 1
 
