@@ -11,6 +11,7 @@ from typing import Any
 from pydantic_core import from_json
 
 from adaptive_gamma.proxy.answers import ErrorAnswer
+from adaptive_gamma.routing import BLOCK_CHARACTERS, LARGEST_PREFIX
 
 __all__ = ["JsonRequest", "parse_json"]
 
@@ -78,9 +79,29 @@ class JsonRequest:
             self._text = self._both_ends()
         return self._text
 
-    def _both_ends(self) -> str:
+    def prefix_text(self) -> str:
+        """The text a prompt begins with, headed by what keeps caches apart: the model and a ``cache_salt``.
+
+        Two requests whose texts begin alike can share that part of an engine's cache. At most ``LARGEST_PREFIX``
+        characters; "" for a prompt under ``BLOCK_CHARACTERS``, which no one remembers, and for one of token ids.
+        """
+        if self._size < BLOCK_CHARACTERS:  # a character takes a byte at least
+            return ""
+        if self._size <= WINDOW:
+            text = self.prompt_text()
+        else:
+            text = "\n".join(_gather(_texts(self._sources(), backwards=False), LARGEST_PREFIX))
+        if len(text) < BLOCK_CHARACTERS:
+            return ""
+        salt = self._fields.get("cache_salt")
+        return f"{self.model or ''}\n{salt if isinstance(salt, str) else ''}\n{text}"[:LARGEST_PREFIX]
+
+    def _sources(self) -> list[Any]:
         fields = self._fields
-        sources = [fields.get(name) for name in ("system", "instructions", "messages", "prompt", "input")]
+        return [fields.get(name) for name in ("system", "instructions", "messages", "prompt", "input")]
+
+    def _both_ends(self) -> str:
+        sources = self._sources()
         first = _gather(_texts(sources, backwards=False))
         if sum(map(len, first)) < WINDOW:
             return "\n".join(first)
@@ -93,13 +114,13 @@ class JsonRequest:
         return head + "\n" + tail
 
 
-def _gather(texts: Iterator[str]) -> list[str]:
+def _gather(texts: Iterator[str], enough: int = WINDOW) -> list[str]:
     gathered: list[str] = []
     size = 0
     for text in texts:
         gathered.append(text)
         size += len(text)
-        if size >= WINDOW:
+        if size >= enough:
             break
     return gathered
 
