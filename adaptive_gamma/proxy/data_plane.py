@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from adaptive_gamma.config.settings import LimitSettings, ReplicaSettings, Settings
 from adaptive_gamma.errors import ConfigurationError
@@ -15,7 +15,7 @@ from adaptive_gamma.proxy.endpoints import EndpointTable
 from adaptive_gamma.proxy.metrics import ProxyMetrics
 from adaptive_gamma.proxy.upstream import Upstream, UpstreamLimits
 from adaptive_gamma.proxy.waiting import WaitingRoom
-from adaptive_gamma.routing import ClassRule, DecisionLimits, RequestClassifier
+from adaptive_gamma.routing import AffinityIndex, ClassRule, DecisionLimits, RequestClassifier
 
 if TYPE_CHECKING:
     from adaptive_gamma.fleet import Fleet
@@ -24,14 +24,6 @@ __all__ = ["DataPlane"]
 
 _FIXED = ("listen", "admin")
 """Keys that only a restart can change: the ports are bound."""
-
-
-class CacheMemory(Protocol):
-    """Which replica has what in its KV cache, as far as this process has sent it there."""
-
-    def forget(self, replica: str) -> None: ...
-
-    def __len__(self) -> int: ...
 
 
 class DataPlane:
@@ -52,8 +44,8 @@ class DataPlane:
         self.fleet = fleet
         self.waiting = WaitingRoom(lambda: self.settings.load.queue, lambda: self.settings.load.queue_timeout_s)
         """The requests that wait for a place on a replica."""
-        self.affinity: CacheMemory | None = None
-        """None where it is switched off."""
+        self.affinity = _affinity(settings)
+        """Which replica has which prompt in its cache; None where that is switched off."""
         self.metrics = ProxyMetrics(
             fleet,
             clock,
@@ -119,6 +111,8 @@ class DataPlane:
         self.class_header, self.engine_key = _class_header(settings), _engine_key(settings)
         self.chooser.mode, self.chooser.limits = settings.mode, _decision_limits(settings)
         self.chooser.policy = self.fleet.policy = policy
+        if settings.affinity != before.affinity:
+            self.affinity = _affinity(settings)
         self.decisions.resize(settings.decision.keep)
         self.metrics.forget_gone()
         for upstream in dropped:
@@ -176,6 +170,11 @@ class DataPlane:
 
 def _places(settings: Settings) -> dict[str, str]:
     return {replica.name: replica.url for replica in settings.replicas}
+
+
+def _affinity(settings: Settings) -> AffinityIndex | None:
+    affinity = settings.affinity
+    return AffinityIndex(affinity.entries, affinity.max_age_s) if affinity.entries else None
 
 
 def _decision_limits(settings: Settings) -> DecisionLimits:

@@ -183,27 +183,41 @@ async def test_a_hundred_reloads_under_traffic_lose_no_answer() -> None:
         assert proxy.plane.fleet.leaving == ()
 
 
-class _Memory:
-    """What an affinity index is to a reload."""
-
-    def __init__(self) -> None:
-        self.forgotten: list[str] = []
-
-    def forget(self, replica: str) -> None:
-        self.forgotten.append(replica)
-
-    def __len__(self) -> int:
-        return 5
+PROMPT = {"model": "m", "prompt": "Once upon a time. " * 200, "user": "somebody"}
 
 
 async def test_caches_of_replicas_that_leave_or_come_back_are_forgotten() -> None:
-    async with GatedEngine() as engine, running_proxy([engine, engine]) as proxy:
-        memory = proxy.plane.affinity = _Memory()
-        assert "adaptive_gamma_affinity_entries 5.0" in (await proxy.admin("/metrics")).body.decode()
-        await _reload(proxy, replicas=_replicas(r1=engine.url, r2=engine.url))
-        assert memory.forgotten == ["r0"]
+    async with GatedEngine() as engine, running_proxy([engine]) as proxy:
+        plane = proxy.plane
+        await proxy.ask(post("/v1/completions", PROMPT))
+        known = plane.affinity
+        assert known is not None
+        entries = len(known)
+        assert entries > 0
+        assert f"adaptive_gamma_affinity_entries {entries}.0" in (await proxy.admin("/metrics")).body.decode()
+        await _reload(proxy, replicas=_replicas(r0=engine.url, r1=engine.url), mode="observe")
+        assert (plane.affinity, len(known)) == (known, entries), "nobody left"
         for _ in range(3):
-            proxy.plane.fleet.note_failure("r1")
+            plane.fleet.note_failure("r0")
         for _ in range(2):
-            await proxy.plane.fleet.check_health_once()
-        assert memory.forgotten == ["r0", "r1"]
+            await plane.fleet.check_health_once()
+        assert len(known) == 0, "it came back from down"
+        while not len(known):
+            await proxy.ask(post("/v1/completions", PROMPT))
+        await _reload(proxy, replicas=_replicas(r2=engine.url))
+        assert len(known) == 0, "it was removed"
+        assert plane.affinity is known
+
+
+async def test_another_size_of_the_affinity_index_makes_it_anew() -> None:
+    async with GatedEngine() as engine, running_proxy([engine]) as proxy:
+        await proxy.ask(post("/v1/completions", PROMPT))
+        before = proxy.plane.affinity
+        await _reload(proxy, affinity={"entries": 2, "max_age_s": 60})
+        assert proxy.plane.affinity is not before
+        await proxy.ask(post("/v1/completions", PROMPT))
+        assert "adaptive_gamma_affinity_entries 2.0" in (await proxy.admin("/metrics")).body.decode()
+        await _reload(proxy, affinity={"entries": 0})
+        assert proxy.plane.affinity is None
+        assert (await proxy.ask(post("/v1/completions", PROMPT))).status == 200
+        assert "adaptive_gamma_affinity_entries 0.0" in (await proxy.admin("/metrics")).body.decode()
