@@ -71,12 +71,10 @@ def test_the_prefix_is_the_leading_text_of_a_prompt_that_fills_a_block() -> None
 
 
 def test_turns_of_one_conversation_begin_alike() -> None:
-    turns = [{"role": "system", "content": "s" * 3000}, {"role": "user", "content": "u" * 3000}]
+    turns: list[dict[str, object]] = [{"role": role, "content": role[0] * 3000} for role in ("system", "user")]
     first = parsed(messages=turns, model="m").prefix_text()
-    turns += [
-        {"role": "assistant", "content": "a" * 9000},
-        {"role": "user", "content": [{"type": "text", "text": "b"}]},
-    ]
+    turns += [{"role": "assistant", "content": "a" * 9000}]
+    turns += [{"role": "user", "content": [{"type": "text", "text": "b"}]}]
     later = parsed(messages=turns, model="m").prefix_text()
     assert later.startswith(first)
     assert len(later) > 15_000
