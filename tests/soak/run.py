@@ -16,6 +16,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+import httpx
+
 from tests.soak.client import Client
 from tests.soak.disturb import disturb
 from tests.soak.engine_fleet import Engines, running_engines
@@ -33,6 +35,8 @@ __all__ = ["Options", "Result", "soak"]
 
 _THINK_S = 0.1
 _QUIET_S = 20.0
+_PAGE_S = 30.0
+"""An admin page that takes longer is a fault; how long they take is in the report."""
 _NOTICE_S = 5.0
 """An engine that has not noticed by then that the client left works for nobody."""
 _SPARE_DESCRIPTORS = 10
@@ -96,7 +100,10 @@ async def soak(options: Options, folder: Path) -> Result:
     async with running_engines(folder, options.engines) as engines:
         settings = proxy_settings(folder, engines.settings, options.streams, silence=options.silence)
         async with running_serve(folder, **settings) as serve:
-            seen, reloads = await _load(options, engines, serve, folder, settings, result)
+            async with httpx.AsyncClient(base_url=serve.admin.base_url, timeout=_PAGE_S, trust_env=False) as admin:
+                watch = result.watch = Watch(admin, serve.process.pid, options.streams, folder)
+                reloads = Reloads(serve, watch, folder / "serve.yaml", settings)
+                seen = await _load(options, engines, serve, reloads, result)
             await _last_streams(options, serve, result)
         _judge(engines, reloads, seen, folder, result)
     _check_engines(engines, result)
@@ -107,11 +114,8 @@ async def soak(options: Options, folder: Path) -> Result:
 # -- the load ------------------------------------------------------------------------------------------------------
 
 
-async def _load(
-    options: Options, engines: Engines, serve: Serve, folder: Path, settings: dict[str, Any], result: Result
-) -> tuple[list[Seen], Reloads]:
-    watch = result.watch = Watch(serve.admin, serve.process.pid, options.streams, folder)
-    reloads = Reloads(serve, watch, folder / "serve.yaml", settings)
+async def _load(options: Options, engines: Engines, serve: Serve, reloads: Reloads, result: Result) -> list[Seen]:
+    watch = reloads.watch
     rng = random.Random(f"{options.seed}/troubles")
     result.start = watch.take_sample()
     seen: list[Seen] = []
@@ -127,7 +131,7 @@ async def _load(
         loaded_until = stop_at
         result.seconds = time.monotonic() - began
         await _settle(engines, watch, result)
-    (folder / "samples.csv").write_text(
+    (watch.folder / "samples.csv").write_text(
         "".join(f"{s.at - began:.1f},{s.resident_mb:.2f},{s.descriptors},{s.cpu_s:.2f}\n" for s in watch.samples)
     )
     result.reloads, result.reload_seconds = reloads.done, reloads.seconds
@@ -140,7 +144,7 @@ async def _load(
         and result.memory_slope > options.memory_mb_per_10_minutes
     ):
         result.reasons.append(f"memory grows by {result.memory_slope:.1f} MB in 10 minutes")
-    return seen, reloads
+    return seen
 
 
 async def _client(port: int, options: Options, number: int, stop_at: float, seen: list[Seen]) -> None:

@@ -9,7 +9,7 @@ from tests.soak.run import Options, soak
 
 
 async def test_a_few_seconds(tmp_path: Path) -> None:
-    options = Options(minutes=0.08, streams=12, seed=3, engines=3, gap_s=1.5, silence=False, longest_s=2, idle_s=0)
+    options = Options(minutes=0.06, streams=10, seed=3, engines=3, gap_s=1.0, silence=False, longest_s=2, idle_s=0)
     result = await soak(options, tmp_path)
     page = report(result)
     sums = result.tally
