@@ -33,8 +33,8 @@ class Windows:
     requests: float = 3.0
     chunks: float = 5.0
     latency: float = 5.0
-    rung: float = 4.0
-    patience: float = 20.0
+    rung: float = 3.0
+    patience: float = 10.0
     """How long streams may take to start, and a rung to end after its time, before they are cut off."""
     tries: int = 5
 
@@ -110,8 +110,9 @@ def _requests(bench: Bench) -> list[Sample]:
 def _chunks(bench: Bench) -> list[Sample]:
     window, patience, pid = bench.windows.chunks, bench.windows.patience, bench.serving.pid
     # Long enough that no stream ends inside the window, however late the last one starts.
-    options = _paced(_STREAMS, _CHUNK_RATE, window + patience + 1)
-    with bench.tools.load("streams", bench.serving.port, **options) as load:
+    options = _paced(_STREAMS, _CHUNK_RATE, window + patience + 2)
+    limit = 1000 * (patience + window + 1)
+    with bench.tools.load("streams", bench.serving.port, **options, limit_ms=limit) as load:
         if not load.all_flow():
             return [Sample(math.nan, "not all streams started")]
         time.sleep(bench.windows.warm_up / 2)
