@@ -5,7 +5,6 @@ The parsed form is looked at and dropped; the client's own bytes go to the engin
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 from pydantic_core import from_json
@@ -90,7 +89,7 @@ class JsonRequest:
         if self._size <= WINDOW:
             text = self.prompt_text()
         else:
-            text = "\n".join(_gather(_texts(self._sources(), backwards=False), LARGEST_PREFIX))
+            text = "\n".join(_gather(self._sources(), LARGEST_PREFIX))
         if len(text) < BLOCK_CHARACTERS:
             return ""
         salt = self._fields.get("cache_salt")
@@ -98,15 +97,16 @@ class JsonRequest:
 
     def _sources(self) -> list[Any]:
         fields = self._fields
-        return [fields.get(name) for name in ("system", "instructions", "messages", "prompt", "input")]
+        names = ("system", "instructions", "messages", "prompt", "input")
+        return [value for name in names if (value := fields.get(name)) is not None]
 
     def _both_ends(self) -> str:
         sources = self._sources()
-        first = _gather(_texts(sources, backwards=False))
+        first = _gather(sources, WINDOW)
         if sum(map(len, first)) < WINDOW:
             return "\n".join(first)
         head = "\n".join(first)[:WINDOW]
-        last = _gather(_texts(sources, backwards=True))
+        last = _gather(sources, WINDOW, backwards=True)
         tail = "\n".join(reversed(last))[-WINDOW:]
         if len(first) == len(last) == 1 and first[0] == last[0]:
             text = first[0]
@@ -114,33 +114,35 @@ class JsonRequest:
         return head + "\n" + tail
 
 
-def _gather(texts: Iterator[str], enough: int = WINDOW) -> list[str]:
-    gathered: list[str] = []
-    size = 0
-    for text in texts:
-        gathered.append(text)
-        size += len(text)
-        if size >= enough:
-            break
-    return gathered
+def _gather(sources: list[Any], enough: int, *, backwards: bool = False) -> list[str]:
+    """The texts in a prompt, from one end, until they are long enough."""
+    texts: list[str] = []
+    _collect(sources, texts, enough, backwards, 0)
+    return texts
 
 
-def _texts(value: Any, *, backwards: bool, depth: int = 0) -> Iterator[str]:
-    """The texts in a prompt, from one end."""
+def _collect(value: Any, texts: list[str], left: int, backwards: bool, depth: int) -> int:
+    """Adds to ``texts`` and returns how many characters are still wanted, 0 or less when it is enough."""
     if isinstance(value, str):
         if value:
-            yield value
+            texts.append(value)
+            left -= len(value)
     elif isinstance(value, dict):
-        if isinstance(text := value.get("text"), str):
-            yield text
+        text = value.get("text")
+        if isinstance(text, str):
+            texts.append(text)
+            left -= len(text)
         elif (content := value.get("content")) is not None:
-            yield from _texts(content, backwards=backwards, depth=depth + 1)
+            left = _collect(content, texts, left, backwards, depth + 1)
     elif isinstance(value, list) and depth < 4:
         ends = value[-_ITEMS_AT_EACH_END:][::-1] if backwards else value[:_ITEMS_AT_EACH_END]
         if ends and isinstance(ends[0], int):
-            return
+            return left
         for item in ends:
-            yield from _texts(item, backwards=backwards, depth=depth + 1)
+            left = _collect(item, texts, left, backwards, depth + 1)
+            if left <= 0:
+                break
+    return left
 
 
 def parse_json(body: bytes, content_encoding: bytes | None) -> JsonRequest:
