@@ -62,10 +62,9 @@ class Stack:
         return anthropic.AsyncAnthropic(**{"base_url": self.url, "api_key": "none", "max_retries": 0, **options})
 
     def engine(self, replica: str) -> str:
-        """The url of a replica's engine."""
+        """The url of the engine behind a replica that has it for itself."""
         return {
-            "spec-0": self.speculative.url,
-            "plain-0": self.plain.url,
+            "spec-only": self.speculative.url,
             "plain-only": self.plain.url,
             "embed-0": self.embedding_url,
         }[replica]
@@ -90,8 +89,9 @@ class Stack:
     def in_flight(self) -> float:
         return self.metric("adaptive_gamma_in_flight")
 
-    def outcomes(self, outcome: str) -> float:
-        return self.metric("adaptive_gamma_requests_total", outcome=outcome)
+    def left(self) -> float:
+        """Requests counted as left by their client."""
+        return self.metric("adaptive_gamma_requests_total", outcome="client_closed")
 
     def busy_slots(self) -> int:
         """Sequences the engines work on."""
@@ -104,6 +104,11 @@ class Stack:
     def cancelled_tasks(self) -> int:
         """How often the engines said in their logs that they gave a task up."""
         return sum(engine.log().count(_CANCELLED) for engine in (self.speculative, self.plain))
+
+    def wait_left(self, count: float) -> None:
+        """So many requests, no more and no less, have been left."""
+        until(lambda: self.left() >= count, f"{count:g} requests counted as left by the client")
+        assert self.left() == count
 
     def wait_busy(self) -> None:
         until(lambda: self.busy_slots() > 0, "an engine works")

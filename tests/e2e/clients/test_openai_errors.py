@@ -99,7 +99,7 @@ def test_an_engines_error_is_its_own_word_for_word(
     client: openai.OpenAI, direct: Callable[[str], openai.OpenAI], case: str
 ) -> None:
     told = []
-    for asked in (client, direct("spec-0")):
+    for asked in (client, direct("plain-only")):
         with pytest.raises(openai.APIStatusError) as caught:
             FROM_THE_ENGINE[case].ask(asked)
         told.append((caught.value.status_code, caught.value.body))

@@ -45,10 +45,10 @@ def test_no_tool_is_called_when_none_may_be(client: openai.OpenAI) -> None:
 
 
 def test_a_streamed_call_adds_up_to_the_call(client: openai.OpenAI) -> None:
-    (whole,) = ASKS["chat with a tool"](client, "tiny").choices[0].message.tool_calls
+    (whole,) = ASKS["chat with a tool"](client, "tiny-plain").choices[0].message.tool_calls
     deltas = [
         call
-        for chunk in STREAMS["chat with a tool"](client, "tiny")
+        for chunk in STREAMS["chat with a tool"](client, "tiny-plain")
         for call in chunk.choices[0].delta.tool_calls or []
     ]
     assert deltas[0].id
