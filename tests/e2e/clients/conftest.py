@@ -15,6 +15,7 @@ from adaptive_gamma.cli.demo.llama_server import LlamaServer
 from adaptive_gamma.cli.demo.tiny_model import write_tiny_models
 from tests.e2e.clients.apis import APIS, Api
 from tests.e2e.clients.embedding_server import embedding_server
+from tests.e2e.clients.making import openai_client
 from tests.e2e.clients.stack import Stack, until
 from tests.e2e.clients.tool_model import with_tools
 from tests.support.running import needs_llama, running_serve
@@ -87,7 +88,7 @@ def api(request: pytest.FixtureRequest) -> Api:
 
 @pytest.fixture(scope="package")
 def _shared_client(running: Stack) -> Iterator[openai.OpenAI]:
-    with running.openai_client() as client:
+    with openai_client(running.url) as client:
         yield client
 
 
@@ -101,6 +102,4 @@ def client(stack: Stack, _shared_client: openai.OpenAI) -> openai.OpenAI:
 def direct(running: Stack) -> Iterator[Callable[[str], openai.OpenAI]]:
     """Gives a client of the engine behind a replica."""
     with ExitStack() as opened:
-        yield cache(
-            lambda replica: opened.enter_context(running.openai_client(base_url=f"{running.engine(replica)}/v1"))
-        )
+        yield cache(lambda replica: opened.enter_context(openai_client(running.engine(replica))))

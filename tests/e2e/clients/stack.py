@@ -10,9 +10,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-import anthropic
-import openai
-
 from adaptive_gamma.cli.demo.llama_server import LlamaServer
 
 __all__ = ["ENDLESS", "Stack", "until"]
@@ -46,20 +43,6 @@ class Stack:
     speculative: LlamaServer
     plain: LlamaServer
     embedding_url: str
-
-    # -- clients, as their documentation makes them; the caller closes them ------------------------------------------
-
-    def openai_client(self, **options: Any) -> openai.OpenAI:
-        return openai.OpenAI(**{"base_url": f"{self.url}/v1", "api_key": "none", "max_retries": 0, **options})
-
-    def async_openai_client(self, **options: Any) -> openai.AsyncOpenAI:
-        return openai.AsyncOpenAI(**{"base_url": f"{self.url}/v1", "api_key": "none", "max_retries": 0, **options})
-
-    def anthropic_client(self, **options: Any) -> anthropic.Anthropic:
-        return anthropic.Anthropic(**{"base_url": self.url, "api_key": "none", "max_retries": 0, **options})
-
-    def async_anthropic_client(self, **options: Any) -> anthropic.AsyncAnthropic:
-        return anthropic.AsyncAnthropic(**{"base_url": self.url, "api_key": "none", "max_retries": 0, **options})
 
     def engine(self, replica: str) -> str:
         """The url of the engine behind a replica that has it for itself."""

@@ -10,6 +10,7 @@ import anthropic
 import pytest
 
 from tests.e2e.clients.asks import ANTHROPIC_TOOL, HUGE, LONG, Weather, settled
+from tests.e2e.clients.making import anthropic_client, async_anthropic_client
 from tests.e2e.clients.stack import ENDLESS, Stack
 
 MESSAGES: list[Any] = [{"role": "user", "content": "Say something about the sea."}]
@@ -26,7 +27,7 @@ LONG_ONE: dict[str, Any] = {**ASK, "max_tokens": ENDLESS}
 
 @pytest.fixture(scope="module")
 def _clients(running: Stack) -> Iterator[tuple[anthropic.Anthropic, anthropic.Anthropic]]:
-    with running.anthropic_client() as client, running.anthropic_client(base_url=running.engine("spec-only")) as direct:
+    with anthropic_client(running.url) as client, anthropic_client(running.engine("spec-only")) as direct:
         yield client, direct
 
 
@@ -71,7 +72,7 @@ def test_the_stream_helper_puts_the_answer_together(messages: Any) -> None:
 
 async def test_an_async_client_gets_the_same(stack: Stack, direct: Any) -> None:
     direct.create(**ASK)
-    async with stack.async_anthropic_client() as client:
+    async with async_anthropic_client(stack.url) as client:
         answer = await client.messages.create(**ASK)
         async with client.messages.stream(**ASK) as stream:
             text = "".join([piece async for piece in stream.text_stream])
@@ -103,7 +104,7 @@ def test_a_call_and_what_comes_of_it(messages: Any) -> None:
 
 
 async def test_a_streamed_call_adds_up_to_the_call(stack: Stack, messages: Any) -> None:
-    async with stack.async_anthropic_client() as client, client.messages.stream(**WITH_TOOL) as stream:
+    async with async_anthropic_client(stack.url) as client, client.messages.stream(**WITH_TOOL) as stream:
         kinds = {event.type async for event in stream}
         final = await stream.get_final_message()
     assert {"content_block_start", "input_json", "content_block_stop", "message_stop"} <= kinds
@@ -129,7 +130,7 @@ async def test_many_streams_over_one_client(stack: Stack) -> None:
         name: str = message.id
         return name
 
-    async with stack.async_anthropic_client() as client:
+    async with async_anthropic_client(stack.url) as client:
         ids = await asyncio.gather(*(read(client, number) for number in range(16)))
     assert len(set(ids)) == 16
 
@@ -171,7 +172,7 @@ def test_an_error_is_of_the_clients_own_class(messages: Any, case: str, stream: 
 
 
 async def test_an_error_is_of_the_clients_own_class_async(stack: Stack) -> None:
-    async with stack.async_anthropic_client() as client:
+    async with async_anthropic_client(stack.url) as client:
         with pytest.raises(anthropic.NotFoundError):
             await client.messages.create(**{**ASK, "model": "nope"})
         with pytest.raises(anthropic.NotFoundError):
@@ -228,7 +229,7 @@ async def test_a_task_cancelled_while_it_reads(stack: Stack) -> None:
             async for _ in stream.text_stream:
                 reading.set()
 
-    async with stack.async_anthropic_client() as client:
+    async with async_anthropic_client(stack.url) as client:
         task = asyncio.ensure_future(read(client))
         await reading.wait()
         task.cancel()
@@ -239,7 +240,7 @@ async def test_a_task_cancelled_while_it_reads(stack: Stack) -> None:
 async def test_a_task_cancelled_before_its_answer_begins(stack: Stack) -> None:
     """The request is closed at once; that this build computes on without a reader is its own affair."""
     left = stack.left()
-    async with stack.async_anthropic_client() as client:
+    async with async_anthropic_client(stack.url) as client:
         task = asyncio.ensure_future(client.messages.create(**{**ASK, "max_tokens": 600}))
         await asyncio.to_thread(stack.wait_busy)
         task.cancel()

@@ -11,6 +11,7 @@ import openai
 import pytest
 
 from tests.e2e.clients.asks import ASKS, EXACT, MESSAGES, STREAMS, Weather, settled
+from tests.e2e.clients.making import async_openai_client
 from tests.e2e.clients.stack import Stack
 
 Direct = Callable[[str], openai.OpenAI]
@@ -26,8 +27,8 @@ def test_an_answer_is_the_engines_own(client: openai.OpenAI, direct: Direct, ask
 @pytest.mark.parametrize("ask", ["chat", "completion", "response with a tool"])
 async def test_an_answer_is_the_engines_own_async(stack: Stack, ask: str) -> None:
     async with (
-        stack.async_openai_client() as client,
-        stack.async_openai_client(base_url=f"{stack.engine('spec-only')}/v1") as direct,
+        async_openai_client(stack.url) as client,
+        async_openai_client(stack.engine("spec-only")) as direct,
     ):
         assert settled(await ASKS[ask](client, "tiny-spec")) == settled(await ASKS[ask](direct, "tiny-spec"))
 
@@ -45,8 +46,8 @@ def test_a_stream_is_the_engines_own_event_for_event(
 @pytest.mark.parametrize("ask", ["chat with usage", "completion", "response"])
 async def test_a_stream_is_the_engines_own_event_for_event_async(stack: Stack, ask: str) -> None:
     async with (
-        stack.async_openai_client() as client,
-        stack.async_openai_client(base_url=f"{stack.engine('spec-only')}/v1") as direct,
+        async_openai_client(stack.url) as client,
+        async_openai_client(stack.engine("spec-only")) as direct,
     ):
         through = [event async for event in await STREAMS[ask](client, "tiny-spec")]
         expected = [event async for event in await STREAMS[ask](direct, "tiny-spec")]
@@ -85,7 +86,7 @@ def test_the_stream_helper_puts_the_answer_together(client: openai.OpenAI) -> No
 async def test_the_stream_helper_puts_the_answer_together_async(stack: Stack) -> None:
     options: dict[str, Any] = {"model": "tiny", "messages": MESSAGES, "max_tokens": 300, **EXACT}
     async with (
-        stack.async_openai_client() as client,
+        async_openai_client(stack.url) as client,
         client.chat.completions.stream(**options, response_format=Weather) as stream,
     ):
         text = "".join([event.delta async for event in stream if event.type == "content.delta"])
@@ -147,7 +148,7 @@ def test_a_streaming_response_has_them_before_its_first_byte_is_read(client: ope
 
 async def test_a_streaming_response_has_them_before_its_first_byte_is_read_async(stack: Stack) -> None:
     async with (
-        stack.async_openai_client() as client,
+        async_openai_client(stack.url) as client,
         client.completions.with_streaming_response.create(
             model="tiny-spec", prompt="once", max_tokens=4, **EXACT
         ) as response,
@@ -173,7 +174,7 @@ def test_embeddings_are_the_engines_own(client: openai.OpenAI, direct: Direct, e
 
 
 async def test_embeddings_async(stack: Stack) -> None:
-    async with stack.async_openai_client() as client:
+    async with async_openai_client(stack.url) as client:
         answer = await client.embeddings.create(model="tiny-embed", input="the sea")
     assert len(answer.data[0].embedding) == 128
     assert answer.usage.prompt_tokens > 0

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import openai
 
 from tests.e2e.clients.asks import settled
+from tests.e2e.clients.making import async_openai_client
 from tests.e2e.clients.stack import Stack
 
 
@@ -18,5 +19,5 @@ def test_the_models_are_those_of_all_engines(client: openai.OpenAI, direct: Call
 
 
 async def test_the_models_are_those_of_all_engines_async(stack: Stack) -> None:
-    async with stack.async_openai_client() as client:
+    async with async_openai_client(stack.url) as client:
         assert {"tiny", "tiny-embed"} == {model.id async for model in client.models.list()}
