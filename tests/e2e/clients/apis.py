@@ -10,6 +10,7 @@ import anthropic
 import httpx2
 import openai
 
+from tests.e2e.clients.making import async_anthropic_client, async_openai_client
 from tests.support.gated_engine import GatedEngine, Script
 from tests.support.running_proxy import RunningProxy, running_proxy
 
@@ -35,7 +36,7 @@ class Api(NamedTuple):
 
     library: Any
     client: Callable[..., Any]
-    """Makes a client of the proxy at a port."""
+    """Makes a client of the proxy at an url."""
     ask: Callable[..., Awaitable[Any]]
     begun: Sequence[dict[str, Any]]
     """The first events of a stream."""
@@ -53,7 +54,7 @@ def _chunk(text: str) -> dict[str, Any]:
 APIS = {
     "openai": Api(
         openai,
-        lambda port, **more: openai.AsyncOpenAI(base_url=f"http://127.0.0.1:{port}/v1", api_key="none", **more),
+        async_openai_client,
         lambda client, **more: client.chat.completions.create(model="m", messages=MESSAGES, **more),
         [_chunk("Hel"), _chunk("lo")],
         openai.APIConnectionError,
@@ -61,7 +62,7 @@ APIS = {
     ),
     "anthropic": Api(
         anthropic,
-        lambda port, **more: anthropic.AsyncAnthropic(base_url=f"http://127.0.0.1:{port}", api_key="none", **more),
+        async_anthropic_client,
         lambda client, **more: client.messages.create(model="m", messages=MESSAGES, max_tokens=9, **more),
         [
             {"type": "message_start", "message": {**ANSWER, "content": []}},
@@ -82,6 +83,6 @@ async def asking(
     async with (
         GatedEngine(script) as engine,
         running_proxy([engine], **settings) as proxy,
-        api.client(proxy.port, max_retries=max_retries, timeout=timeout) as client,
+        api.client(f"http://127.0.0.1:{proxy.port}", max_retries=max_retries, timeout=timeout) as client,
     ):
         yield client, engine, proxy

@@ -20,18 +20,6 @@ __all__ = [
     "Weather",
     "settled",
 ]
-    "ANTHROPIC_TOOL",
-    "ASKS",
-    "EXACT",
-    "HUGE",
-    "LONG",
-    "MESSAGES",
-    "RESPONSE_TOOL",
-    "STREAMS",
-    "TOOL",
-    "Weather",
-    "settled",
-]
 
 
 class Weather(BaseModel):

@@ -10,9 +10,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-import anthropic
-import openai
-
 from adaptive_gamma.cli.demo.llama_server import LlamaServer
 
 __all__ = ["ENDLESS", "Stack", "until"]
@@ -47,25 +44,10 @@ class Stack:
     plain: LlamaServer
     embedding_url: str
 
-    # -- clients, as their documentation makes them; the caller closes them ------------------------------------------
-
-    def openai_client(self, **options: Any) -> openai.OpenAI:
-        return openai.OpenAI(**{"base_url": f"{self.url}/v1", "api_key": "none", "max_retries": 0, **options})
-
-    def async_openai_client(self, **options: Any) -> openai.AsyncOpenAI:
-        return openai.AsyncOpenAI(**{"base_url": f"{self.url}/v1", "api_key": "none", "max_retries": 0, **options})
-
-    def anthropic_client(self, **options: Any) -> anthropic.Anthropic:
-        return anthropic.Anthropic(**{"base_url": self.url, "api_key": "none", "max_retries": 0, **options})
-
-    def async_anthropic_client(self, **options: Any) -> anthropic.AsyncAnthropic:
-        return anthropic.AsyncAnthropic(**{"base_url": self.url, "api_key": "none", "max_retries": 0, **options})
-
     def engine(self, replica: str) -> str:
-        """The url of a replica's engine."""
+        """The url of the engine behind a replica that has it for itself."""
         return {
-            "spec-0": self.speculative.url,
-            "plain-0": self.plain.url,
+            "spec-only": self.speculative.url,
             "plain-only": self.plain.url,
             "embed-0": self.embedding_url,
         }[replica]
@@ -90,8 +72,9 @@ class Stack:
     def in_flight(self) -> float:
         return self.metric("adaptive_gamma_in_flight")
 
-    def outcomes(self, outcome: str) -> float:
-        return self.metric("adaptive_gamma_requests_total", outcome=outcome)
+    def left(self) -> float:
+        """Requests counted as left by their client."""
+        return self.metric("adaptive_gamma_requests_total", outcome="client_closed")
 
     def busy_slots(self) -> int:
         """Sequences the engines work on."""
@@ -104,6 +87,11 @@ class Stack:
     def cancelled_tasks(self) -> int:
         """How often the engines said in their logs that they gave a task up."""
         return sum(engine.log().count(_CANCELLED) for engine in (self.speculative, self.plain))
+
+    def wait_left(self, count: float) -> None:
+        """So many requests, no more and no less, have been left."""
+        until(lambda: self.left() >= count, f"{count:g} requests counted as left by the client")
+        assert self.left() == count
 
     def wait_busy(self) -> None:
         until(lambda: self.busy_slots() > 0, "an engine works")

@@ -10,11 +10,12 @@ import anthropic
 import pytest
 
 from tests.e2e.clients.asks import ANTHROPIC_TOOL, HUGE, LONG, Weather, settled
-from tests.e2e.clients.stack import ENDLESS, Stack, until
+from tests.e2e.clients.making import anthropic_client, async_anthropic_client
+from tests.e2e.clients.stack import ENDLESS, Stack
 
 MESSAGES: list[Any] = [{"role": "user", "content": "Say something about the sea."}]
 ASK: dict[str, Any] = {
-    "model": "tiny",
+    "model": "tiny-spec",
     "system": "You are terse.",
     "messages": MESSAGES,
     "max_tokens": 24,
@@ -26,7 +27,7 @@ LONG_ONE: dict[str, Any] = {**ASK, "max_tokens": ENDLESS}
 
 @pytest.fixture(scope="module")
 def _clients(running: Stack) -> Iterator[tuple[anthropic.Anthropic, anthropic.Anthropic]]:
-    with running.anthropic_client() as client, running.anthropic_client(base_url=running.engine("spec-0")) as direct:
+    with anthropic_client(running.url) as client, anthropic_client(running.engine("spec-only")) as direct:
         yield client, direct
 
 
@@ -38,7 +39,7 @@ def messages(stack: Stack, _clients: tuple[anthropic.Anthropic, anthropic.Anthro
 
 @pytest.fixture
 def direct(stack: Stack, _clients: tuple[anthropic.Anthropic, anthropic.Anthropic]) -> Any:
-    """``client.messages`` at the engine that the proxy sends a lone request to."""
+    """``client.messages`` at the engine that answers to tiny-spec."""
     return _clients[1].messages
 
 
@@ -71,7 +72,7 @@ def test_the_stream_helper_puts_the_answer_together(messages: Any) -> None:
 
 async def test_an_async_client_gets_the_same(stack: Stack, direct: Any) -> None:
     direct.create(**ASK)
-    async with stack.async_anthropic_client() as client:
+    async with async_anthropic_client(stack.url) as client:
         answer = await client.messages.create(**ASK)
         async with client.messages.stream(**ASK) as stream:
             text = "".join([piece async for piece in stream.text_stream])
@@ -103,7 +104,7 @@ def test_a_call_and_what_comes_of_it(messages: Any) -> None:
 
 
 async def test_a_streamed_call_adds_up_to_the_call(stack: Stack, messages: Any) -> None:
-    async with stack.async_anthropic_client() as client, client.messages.stream(**WITH_TOOL) as stream:
+    async with async_anthropic_client(stack.url) as client, client.messages.stream(**WITH_TOOL) as stream:
         kinds = {event.type async for event in stream}
         final = await stream.get_final_message()
     assert {"content_block_start", "input_json", "content_block_stop", "message_stop"} <= kinds
@@ -112,7 +113,7 @@ async def test_a_streamed_call_adds_up_to_the_call(stack: Stack, messages: Any) 
 
 def test_the_decision_is_in_the_headers(messages: Any) -> None:
     raw = messages.with_raw_response.create(**ASK)
-    assert raw.headers["x-adaptive-gamma-replica"] == "spec-0"
+    assert raw.headers["x-adaptive-gamma-replica"] == "spec-only"
     assert raw.headers["x-request-id"]
     assert raw.parse().content
     with messages.with_streaming_response.create(**ASK, stream=True) as response:
@@ -122,14 +123,14 @@ def test_the_decision_is_in_the_headers(messages: Any) -> None:
 
 async def test_many_streams_over_one_client(stack: Stack) -> None:
     async def read(client: anthropic.AsyncAnthropic, number: int) -> str:
-        ask = {**ASK, "messages": [{"role": "user", "content": f"Number {number}."}]}
+        ask = {**ASK, "model": "tiny", "messages": [{"role": "user", "content": f"Number {number}."}]}
         async with client.messages.stream(**ask) as stream:
             message = await stream.get_final_message()
         assert message.usage.output_tokens == 24
         name: str = message.id
         return name
 
-    async with stack.async_anthropic_client() as client:
+    async with async_anthropic_client(stack.url) as client:
         ids = await asyncio.gather(*(read(client, number) for number in range(16)))
     assert len(set(ids)) == 16
 
@@ -171,7 +172,7 @@ def test_an_error_is_of_the_clients_own_class(messages: Any, case: str, stream: 
 
 
 async def test_an_error_is_of_the_clients_own_class_async(stack: Stack) -> None:
-    async with stack.async_anthropic_client() as client:
+    async with async_anthropic_client(stack.url) as client:
         with pytest.raises(anthropic.NotFoundError):
             await client.messages.create(**{**ASK, "model": "nope"})
         with pytest.raises(anthropic.NotFoundError):
@@ -228,7 +229,7 @@ async def test_a_task_cancelled_while_it_reads(stack: Stack) -> None:
             async for _ in stream.text_stream:
                 reading.set()
 
-    async with stack.async_anthropic_client() as client:
+    async with async_anthropic_client(stack.url) as client:
         task = asyncio.ensure_future(read(client))
         await reading.wait()
         task.cancel()
@@ -238,12 +239,12 @@ async def test_a_task_cancelled_while_it_reads(stack: Stack) -> None:
 
 async def test_a_task_cancelled_before_its_answer_begins(stack: Stack) -> None:
     """The request is closed at once; that this build computes on without a reader is its own affair."""
-    left = stack.outcomes("client_closed")
-    async with stack.async_anthropic_client() as client:
-        task = asyncio.ensure_future(client.messages.create(**{**ASK, "max_tokens": 300}))
+    left = stack.left()
+    async with async_anthropic_client(stack.url) as client:
+        task = asyncio.ensure_future(client.messages.create(**{**ASK, "max_tokens": 600}))
         await asyncio.to_thread(stack.wait_busy)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
-        await asyncio.to_thread(until, lambda: stack.in_flight() == 0, "the in-flight gauge back at 0")
-    assert stack.outcomes("client_closed") == left + 1
+        await asyncio.to_thread(stack.wait_left, left + 1)
+        assert await asyncio.to_thread(stack.in_flight) == 0

@@ -9,6 +9,7 @@ import openai
 import pytest
 
 from tests.e2e.clients.asks import HUGE, LONG, MESSAGES
+from tests.e2e.clients.making import async_openai_client
 from tests.e2e.clients.stack import Stack
 
 
@@ -88,7 +89,7 @@ def test_an_error_is_of_the_clients_own_class(client: openai.OpenAI, case: str) 
 
 @pytest.mark.parametrize("case", ["unknown model", "body too large", "a bad parameter, streamed"])
 async def test_an_error_is_of_the_clients_own_class_async(stack: Stack, case: str) -> None:
-    async with stack.async_openai_client() as client:
+    async with async_openai_client(stack.url) as client:
         with pytest.raises(openai.APIStatusError) as caught:
             await CASES[case].ask(client)
     _check(caught.value, CASES[case])
@@ -99,7 +100,7 @@ def test_an_engines_error_is_its_own_word_for_word(
     client: openai.OpenAI, direct: Callable[[str], openai.OpenAI], case: str
 ) -> None:
     told = []
-    for asked in (client, direct("spec-0")):
+    for asked in (client, direct("plain-only")):
         with pytest.raises(openai.APIStatusError) as caught:
             FROM_THE_ENGINE[case].ask(asked)
         told.append((caught.value.status_code, caught.value.body))

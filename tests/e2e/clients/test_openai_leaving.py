@@ -11,10 +11,11 @@ import openai
 import pytest
 
 from tests.e2e.clients.asks import MESSAGES
-from tests.e2e.clients.stack import ENDLESS, Stack, until
+from tests.e2e.clients.making import async_openai_client, openai_client
+from tests.e2e.clients.stack import ENDLESS, Stack
 
 CHAT: dict[str, Any] = {"model": "tiny", "messages": MESSAGES, "max_tokens": ENDLESS}
-TO_THE_END = 300
+TO_THE_END = 600
 """Tokens of answers that are not streamed: this build computes those to the end for nobody."""
 
 
@@ -65,7 +66,7 @@ def test_a_stream_left_midway(client: openai.OpenAI, leave: Callable[[openai.Ope
 
 @pytest.mark.usefixtures("given_up")
 def test_a_client_closed_with_its_stream_open(stack: Stack) -> None:
-    with stack.openai_client() as client:
+    with openai_client(stack.url) as client:
         next(client.chat.completions.create(**CHAT, stream=True))
 
 
@@ -77,7 +78,7 @@ async def test_a_task_cancelled_while_it_reads(stack: Stack) -> None:
         async for _ in await client.chat.completions.create(**CHAT, stream=True):
             reading.set()
 
-    async with stack.async_openai_client() as client:
+    async with async_openai_client(stack.url) as client:
         task = asyncio.ensure_future(read(client))
         await reading.wait()
         await _cancelled(task)
@@ -92,7 +93,7 @@ async def test_a_task_cancelled_in_the_stream_helper(stack: Stack) -> None:
             async for _ in stream:
                 reading.set()
 
-    async with stack.async_openai_client() as client:
+    async with async_openai_client(stack.url) as client:
         task = asyncio.ensure_future(read(client))
         await reading.wait()
         await _cancelled(task)
@@ -100,7 +101,7 @@ async def test_a_task_cancelled_in_the_stream_helper(stack: Stack) -> None:
 
 @pytest.mark.usefixtures("given_up")
 async def test_an_async_stream_closed(stack: Stack) -> None:
-    async with stack.async_openai_client() as client:
+    async with async_openai_client(stack.url) as client:
         stream = await client.responses.create(model="tiny", input="once", max_output_tokens=ENDLESS, stream=True)
         await anext(stream)
         await stream.close()
@@ -108,13 +109,13 @@ async def test_an_async_stream_closed(stack: Stack) -> None:
 
 async def test_a_task_cancelled_before_its_answer_begins(stack: Stack) -> None:
     """The request is closed at once; that this build computes on without a reader is its own affair."""
-    left = stack.outcomes("client_closed")
-    async with stack.async_openai_client() as client:
+    left = stack.left()
+    async with async_openai_client(stack.url) as client:
         task = asyncio.ensure_future(client.chat.completions.create(**{**CHAT, "max_tokens": TO_THE_END}))
         await asyncio.to_thread(stack.wait_busy)
         await _cancelled(task)
-        await asyncio.to_thread(until, lambda: stack.in_flight() == 0, "the in-flight gauge back at 0")
-    assert stack.outcomes("client_closed") == left + 1
+        await asyncio.to_thread(stack.wait_left, left + 1)
+        assert await asyncio.to_thread(stack.in_flight) == 0
 
 
 async def _cancelled(task: asyncio.Future[Any]) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import openai
 
 from tests.e2e.clients.asks import MESSAGES
+from tests.e2e.clients.making import async_openai_client
 from tests.e2e.clients.stack import ENDLESS, Stack
 
 COUNT = 20
@@ -44,7 +45,7 @@ async def _read(client: openai.AsyncOpenAI, number: int) -> tuple[int, str, tupl
 
 
 async def test_each_stream_gets_its_own_words_and_connections_are_used_again(stack: Stack) -> None:
-    async with stack.async_openai_client() as client:
+    async with async_openai_client(stack.url) as client:
         first = await asyncio.gather(*(_read(client, number) for number in range(100, 100 + COUNT)))
         second = await asyncio.gather(*(_read(client, number) for number in range(200, 200 + COUNT)))
     assert [number for number, _, _ in first] == list(range(100, 100 + COUNT))
@@ -54,7 +55,7 @@ async def test_each_stream_gets_its_own_words_and_connections_are_used_again(sta
 
 
 async def test_those_that_stay_get_all_when_half_of_them_leave(stack: Stack) -> None:
-    left, cancelled = stack.outcomes("client_closed"), stack.cancelled_tasks()
+    left, cancelled = stack.left(), stack.cancelled_tasks()
 
     async def leave(client: openai.AsyncOpenAI) -> None:
         async with await client.chat.completions.create(
@@ -62,12 +63,12 @@ async def test_those_that_stay_get_all_when_half_of_them_leave(stack: Stack) -> 
         ) as stream:
             await anext(stream)
 
-    async with stack.async_openai_client() as client:
+    async with async_openai_client(stack.url) as client:
         leaving = [leave(client) for _ in range(COUNT // 2)]
         numbers, _ = await asyncio.gather(
             asyncio.gather(*(_read(client, number) for number in range(COUNT // 2))), asyncio.gather(*leaving)
         )
     assert [number for number, _, _ in numbers] == list(range(COUNT // 2))
+    await asyncio.to_thread(stack.wait_left, left + COUNT // 2)
     await asyncio.to_thread(stack.wait_idle)
-    assert stack.outcomes("client_closed") == left + COUNT // 2
     assert stack.cancelled_tasks() >= cancelled + COUNT // 2

@@ -9,6 +9,7 @@ import openai
 import pytest
 
 from tests.e2e.clients.asks import ASKS, EXACT, MESSAGES, RESPONSE_TOOL, STREAMS, TOOL, Weather
+from tests.e2e.clients.making import async_openai_client
 from tests.e2e.clients.stack import Stack
 
 OPTIONS: dict[str, Any] = {
@@ -45,10 +46,10 @@ def test_no_tool_is_called_when_none_may_be(client: openai.OpenAI) -> None:
 
 
 def test_a_streamed_call_adds_up_to_the_call(client: openai.OpenAI) -> None:
-    (whole,) = ASKS["chat with a tool"](client, "tiny").choices[0].message.tool_calls
+    (whole,) = ASKS["chat with a tool"](client, "tiny-plain").choices[0].message.tool_calls
     deltas = [
         call
-        for chunk in STREAMS["chat with a tool"](client, "tiny")
+        for chunk in STREAMS["chat with a tool"](client, "tiny-plain")
         for call in chunk.choices[0].delta.tool_calls or []
     ]
     assert deltas[0].id
@@ -60,7 +61,7 @@ def test_a_streamed_call_adds_up_to_the_call(client: openai.OpenAI) -> None:
 
 async def test_the_stream_helper_parses_the_arguments(stack: Stack) -> None:
     async with (
-        stack.async_openai_client() as client,
+        async_openai_client(stack.url) as client,
         client.chat.completions.stream(**OPTIONS, tools=[openai.pydantic_function_tool(Weather)]) as stream,
     ):
         kinds = {event.type async for event in stream}
@@ -88,7 +89,7 @@ def test_a_call_of_the_responses_api_and_what_comes_of_it(client: openai.OpenAI)
 
 
 async def test_a_streamed_call_of_the_responses_api_adds_up(stack: Stack) -> None:
-    async with stack.async_openai_client() as client:
+    async with async_openai_client(stack.url) as client:
         events = [event async for event in await STREAMS["response with a tool"](client, "tiny")]
     assert (events[0].type, events[-1].type) == ("response.created", "response.completed")
     parts = [event.delta for event in events if event.type == "response.function_call_arguments.delta"]

@@ -80,7 +80,7 @@ async def test_another_replica_answers_and_the_client_never_hears_of_it(api: Api
         GatedEngine(answer_json(503, {"error": {"message": "full"}})) as full,
         GatedEngine(answer_json(200, ANSWER)) as free,
         running_proxy([full, free]) as proxy,
-        api.client(proxy.port, max_retries=0) as client,
+        api.client(f"http://127.0.0.1:{proxy.port}", max_retries=0) as client,
     ):
         for _ in range(4):
             assert (await api.ask(client)).id == "1"
