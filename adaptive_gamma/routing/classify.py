@@ -104,10 +104,11 @@ def classify_prompt(text: str) -> PromptClass:
     if not raw or raw.isspace():
         return PromptClass("unsure", 0.0, 0.0)
 
-    code_lines = _code_lines(raw)
-    structured = float(code_lines)
-    if b"`" in raw and b"```" in raw:
-        structured += 3.0
+    fenced = b"`" in raw and b"```" in raw
+    code_lines = _code_lines(raw, 1 if fenced else _MOST_CODE_LINES)
+    structured = code_lines + (3.0 if fenced else 0.0)
+    if structured > _MOST_CHAT_WORDS:
+        return PromptClass("structured", structured, 0.0)
     density = len(raw.translate(None, _NOT_SYMBOLS)) / len(raw)
     if density > 0.03:
         structured += 1.0 if density < 0.06 else 2.0
@@ -136,8 +137,8 @@ def classify_prompt(text: str) -> PromptClass:
     return PromptClass(name, structured, chat)
 
 
-def _code_lines(raw: bytes) -> int:
-    """Lines that begin like code, up to as many as count."""
+def _code_lines(raw: bytes, enough: int) -> int:
+    """Lines that begin like code, counted up to ``enough``."""
     found = 0
     for line in _lines_of_both_ends(raw):
         start = line.lstrip()
@@ -149,7 +150,7 @@ def _code_lines(raw: bytes) -> int:
             not start.startswith(LINE_WORDS_THAT_ARE_PROSE) or start[-1:] in b":;{})\"'" or b" import " in start
         ):
             found += 1
-            if found == _MOST_CODE_LINES:
+            if found == enough:
                 break
     return found
 

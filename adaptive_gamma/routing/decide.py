@@ -239,7 +239,7 @@ def least_loaded(
     Raises:
         NoReplica: as in ``decide``.
     """
-    unread = typical_foreign_load(states, now)
+    foreign_of_unread: int | None = None
     ranked: dict[int, list[Weighed]] = {}
     excluded: list[tuple[str, str]] = []
     for index, state in enumerate(states):
@@ -252,8 +252,12 @@ def least_loaded(
         elif state.max_in_flight is not None and state.in_flight >= state.max_in_flight:
             excluded.append((state.name, AT_CAP))
         else:
-            known = load_of(state, now)
-            load = ramped_load(state, state.in_flight + unread if known is None else known, now)
+            load = load_of(state, now)
+            if load is None:
+                if foreign_of_unread is None:
+                    foreign_of_unread = typical_foreign_load(states, now)
+                load = state.in_flight + foreign_of_unread
+            load = ramped_load(state, load, now)
             refuses = not needs.parameters.isdisjoint(state.refused_parameters)
             rank = (0 if state.healthy else UNHEALTHY) | (REFUSES if refuses else 0)
             ranked.setdefault(rank, []).append((float(load), index, load))
