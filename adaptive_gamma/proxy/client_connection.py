@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, cast
 
 from adaptive_gamma.proxy.answer_framing import AnswerFraming
 from adaptive_gamma.proxy.answers import ErrorAnswer, raw_answer
+from adaptive_gamma.proxy.body_buffer import BodyBuffer
 from adaptive_gamma.proxy.deadline import Deadline
 from adaptive_gamma.proxy.request_reader import Refusal, RequestHead, RequestReader, Unreadable
 
@@ -50,7 +51,7 @@ class ClientConnection(asyncio.Protocol):
     """One client. Its requests go to the data path, one at a time; the answer comes back through the methods below."""
 
     __slots__ = (
-        "_body_parts", "_body_size", "_config", "_deadline", "_deaf", "_discarding", "_framing", "_intake",
+        "_body", "_config", "_deadline", "_deaf", "_discarding", "_framing", "_intake",
         "_keep_alive", "_loop", "_outbox", "_path", "_peer", "_phase", "_reader", "_ready", "_state", "_transport",
         "_write_paused", "exchange",
     )  # fmt: skip
@@ -71,7 +72,7 @@ class ClientConnection(asyncio.Protocol):
         self._reader = RequestReader(self)
         self._deaf = self._write_paused = self._discarding = self._ready = False
         self._intake: Intake | None = None
-        self._body_parts: list[bytes] = []
+        self._body = BodyBuffer(None)
         self._keep_alive = True
         self._outbox = b""
         self.exchange: Exchange | None = None
@@ -131,7 +132,7 @@ class ClientConnection(asyncio.Protocol):
         if self._ready:
             self._begin()
         elif self._phase is _Phase.BODY and not self._discarding:
-            self._deadline.at = self._loop.time() + self._config.stall_s
+            self._deadline.at = self._loop.time() + self._path.stall_s
 
     def _stop(self, refusal: Refusal) -> None:
         """The client's bytes make no sense from here on."""
@@ -149,7 +150,7 @@ class ClientConnection(asyncio.Protocol):
 
     def pause_writing(self) -> None:
         self._write_paused = True
-        self._deadline.set(self._loop.time() + self._config.stall_s)
+        self._deadline.set(self._loop.time() + self._path.stall_s)
         if self.exchange is not None:
             self.exchange.client_paused()
 
@@ -202,13 +203,13 @@ class ClientConnection(asyncio.Protocol):
         """Close once all is written out, which a client that does not read must not put off for ever."""
         self._transport.close()
         if not self._write_paused:
-            self._deadline.set(self._loop.time() + self._config.stall_s)
+            self._deadline.set(self._loop.time() + self._path.stall_s)
 
     def _overdue(self) -> None:
         if self._write_paused:
             self.cut()
         elif self._phase is _Phase.BODY:
-            self._stop((408, f"the request body stopped for {self._config.stall_s:g} s", "body_timeout"))
+            self._stop((408, f"the request body stopped for {self._path.stall_s:g} s", "body_timeout"))
         elif self._transport.is_closing():
             self._transport.abort()
         else:
@@ -283,9 +284,7 @@ class ClientConnection(asyncio.Protocol):
         self._deadline.at = inf
         intake, self._intake = self._intake, None
         assert intake is not None
-        parts = self._body_parts
-        body = parts[0] if len(parts) == 1 else b"".join(parts)
-        self._body_parts = []
+        body = self._body.take()
         try:
             self._path.begin(intake, body, self)
         except Exception:
@@ -307,12 +306,11 @@ class ClientConnection(asyncio.Protocol):
 
     def on_request_head(self, head: RequestHead) -> None:
         self._phase = _Phase.BODY
-        self._deadline.set(self._loop.time() + self._config.stall_s)
-        self._body_parts = []
-        self._body_size = 0
+        self._deadline.set(self._loop.time() + self._path.stall_s)
         self._framing = AnswerFraming(head_only=head.method == b"HEAD", knows_chunks=head.knows_chunks)
         self._keep_alive = head.keep_alive and not self._config.closing
         intake = self._intake = self._path.accept(head, self._peer)
+        self._body = BodyBuffer(intake.client.content_length)
         if intake.refusal is not None:
             self._answer_early(intake, intake.refusal)
         elif head.knows_chunks and intake.client.expects_continue:
@@ -321,12 +319,11 @@ class ClientConnection(asyncio.Protocol):
     def on_request_body(self, data: bytes) -> None:
         if self._discarding:
             return
-        self._body_size += len(data)
         intake = self._intake
         assert intake is not None
-        too_large = self._path.body_refusal(self._body_size)
+        too_large = self._path.body_refusal(self._body.size + len(data))
         if too_large is None:
-            self._body_parts.append(data)
+            self._body.add(data)
         else:
             self._answer_early(intake, too_large)
 
@@ -342,6 +339,6 @@ class ClientConnection(asyncio.Protocol):
 
     def _answer_early(self, intake: Intake, refusal: ErrorAnswer) -> None:
         """Answer a request whose body is still to come; what comes of it is not kept."""
-        self._body_parts = []
+        self._body.take()
         self._discarding = True
         self._path.answer_error(intake, refusal, self)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from adaptive_gamma.proxy.answers import ErrorAnswer, error_body, own_headers, shortened
+from adaptive_gamma.proxy.answers import ErrorAnswer, error_body, own_headers, request_id_fields, shortened
 from adaptive_gamma.proxy.endpoints import Endpoint, Handling
 from adaptive_gamma.proxy.exchange import Exchange, Wire
 from adaptive_gamma.proxy.headers import ClientHeaders, Pairs, read_client_headers
@@ -47,6 +47,11 @@ class DataPath:
     def __init__(self, plane: DataPlane) -> None:
         self._plane = plane
 
+    @property
+    def stall_s(self) -> float:
+        """How long a client may leave a full send buffer unread or a body unfinished, in seconds."""
+        return self._plane.settings.limits.idle_timeout_s
+
     def accept(self, head: RequestHead, peer: str | None) -> Intake:
         """Look at a head; ``peer`` is the client's address."""
         plane, path = self._plane, head.path
@@ -73,18 +78,18 @@ class DataPath:
         message = f"the request body is over the limit of {limit} bytes"
         return ErrorAnswer(413, message, "body_too_large", outcome="client_error")
 
-    def begin(self, intake: Intake, body: bytes, connection: ClientConnection) -> None:
+    def begin(self, intake: Intake, body: bytes | bytearray, connection: ClientConnection) -> None:
         """Serve a request that has come whole."""
         plane, endpoint, method = self._plane, intake.endpoint, intake.method
         assert endpoint is not None
-        if endpoint.handling is Handling.MODELS and method != "OPTIONS":
-            page = plane.fleet.models_page()
-            if page is not None:
-                text = json.dumps(page).encode("utf-8")
-                self.ended(intake, "ok")
-                connection.answer(200, _own_fields(intake, text), text)
-                return
         try:
+            if endpoint.handling is Handling.MODELS and method != "OPTIONS":
+                page = _models_answer(intake.path, plane.fleet.models_page())
+                if page is not None:
+                    text = json.dumps(page).encode("utf-8")
+                    self.ended(intake, "ok")
+                    connection.answer(200, _own_fields(intake, text), text)
+                    return
             needs, locality = self._needs(intake, endpoint, body)
         except ErrorAnswer as error:
             self.answer_error(intake, error, connection)
@@ -101,14 +106,16 @@ class DataPath:
     def answer_error(self, intake: Intake, error: ErrorAnswer, connection: ClientConnection) -> None:
         """Answer a request that no engine gets to see."""
         self.ended(intake, error.outcome)
-        body = error_body(error.status, error.message, error.code)
+        body = error_body(error.status, error.message, error.code, intake.path)
         connection.answer(error.status, [*_own_fields(intake, body), *error.headers], body)
 
     def ended(self, intake: Intake, outcome: str) -> None:
         """Count a request that had no exchange."""
         self._plane.metrics.request_ended(NO_REPLICA, NO_REPLICA, outcome)
 
-    def _needs(self, intake: Intake, endpoint: Endpoint, body: bytes) -> tuple[RequestNeeds, Locality | None]:
+    def _needs(
+        self, intake: Intake, endpoint: Endpoint, body: bytes | bytearray
+    ) -> tuple[RequestNeeds, Locality | None]:
         plane, client = self._plane, intake.client
         classify = plane.classifier.classify
         if not endpoint.json or intake.method == "OPTIONS":
@@ -139,5 +146,17 @@ class DataPath:
         return needs, locality
 
 
+def _models_answer(path: str, page: dict[str, Any] | None) -> dict[str, Any] | None:
+    """The list of models, or the one the path names; None while no list is known. Raises ErrorAnswer."""
+    _, _, name = path.partition("/v1/models/")
+    if page is None or not name:
+        return page
+    entry: dict[str, Any] | None = next((entry for entry in page["data"] if entry["id"] == name), None)
+    if entry is None:
+        message = f"no replica has the model {shortened(name)!r}"
+        raise ErrorAnswer(404, message, "model_not_found", outcome="client_error")
+    return entry
+
+
 def _own_fields(intake: Intake, body: bytes) -> Pairs:
-    return [*own_headers(b"application/json", len(body)), (b"x-request-id", intake.client.request_id)]
+    return [*own_headers(b"application/json", len(body)), *request_id_fields(intake.client.request_id, intake.path)]

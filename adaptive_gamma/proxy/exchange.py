@@ -13,7 +13,15 @@ from collections.abc import Collection
 from typing import TYPE_CHECKING, NamedTuple
 
 from adaptive_gamma.errors import ConnectError, NoReplica, UpstreamError, UpstreamTimeout
-from adaptive_gamma.proxy.answers import ErrorAnswer, error_body, own_headers, shortened
+from adaptive_gamma.proxy.answers import (
+    ErrorAnswer,
+    error_body,
+    http_date,
+    own_headers,
+    request_id_fields,
+    shortened,
+    speaks_messages,
+)
 from adaptive_gamma.proxy.choice import Choice
 from adaptive_gamma.proxy.decision_log import DecisionRecord
 from adaptive_gamma.proxy.headers import ClientHeaders, Pairs, engine_headers, passed_to_client
@@ -36,13 +44,18 @@ _log = logging.getLogger("adaptive_gamma.proxy")
 _REJECTIONS = (429, 503)
 
 
+def _counts_against_replica(status: int) -> bool:
+    """A 503 says that it is busy, not that it fails."""
+    return status >= 500 and status != 503
+
+
 class Wire(NamedTuple):
     """The request as it goes to an engine."""
 
     method: bytes
     target: bytes
     client: ClientHeaders
-    body: bytes
+    body: bytes | bytearray
     has_body: bool
 
 
@@ -51,8 +64,8 @@ class Exchange:
 
     __slots__ = (
         "_began", "_call", "_choice", "_client", "_held", "_needs", "_open", "_outcome", "_passing", "_path", "_plane",
-        "_record", "_replica", "_request_class", "_retries", "_retry_reason", "_status", "_tap", "_tried", "_wire",
-        "learn", "locality",
+        "_pool", "_record", "_replica", "_request_class", "_retries", "_retry_reason", "_status", "_tap", "_tried",
+        "_wire", "learn", "locality",
     )  # fmt: skip
 
     def __init__(self, plane: DataPlane, client: ClientConnection, wire: Wire, needs: RequestNeeds, path: str) -> None:
@@ -158,6 +171,7 @@ class Exchange:
     def _send_to(self, name: str, request_class: str) -> None:
         plane, wire = self._plane, self._wire
         self._replica, self._outcome, self._status = name, "client_closed", None
+        self._pool = plane.fleet.by_name(name).state.pool
         upstream = plane.upstreams[name]
         headers = engine_headers(
             wire.client, upstream.host_header, plane.engine_key, len(wire.body) if wire.has_body else None
@@ -211,14 +225,13 @@ class Exchange:
 
     def on_head(self, status: int, headers: Pairs, *, more: bool) -> None:
         plane, name, choice = self._plane, self._replica, self._choice
-        if status >= 500 and status != 503:
+        if _counts_against_replica(status):
             plane.fleet.note_failure(name)
-        else:
-            plane.fleet.note_success(name)
         if choice is not None:
             plane.metrics.first_byte[choice.pool].observe(time.monotonic() - self._began)
         another = self._wants_another(status)
         if another is not None:
+            plane.fleet.note_success(name)
             self._hold(status, headers)
             self._outcome, self._status = "rejected", status
             self._try_another(another)
@@ -233,7 +246,7 @@ class Exchange:
         """Pass an answer on from its head; parts, end or failure follow."""
         self._passing = True
         self._status = status
-        self._client.start(status, passed_to_client(headers), self._own_fields(), more=more)
+        self._client.start(status, passed_to_client(headers, http_date()), self._own_fields(), more=more)
         if self._client.paused:
             # It has not even taken the answer before this one.
             self.client_paused()
@@ -248,6 +261,8 @@ class Exchange:
         if self._tap is not None:
             self._tap.finish()
         status = self._status or 0
+        if not _counts_against_replica(status):
+            self._plane.fleet.note_success(self._replica)
         if status in _REJECTIONS:
             self._outcome = "rejected"
         elif status >= 500:
@@ -293,11 +308,11 @@ class Exchange:
     def _refuse(self, error: ErrorAnswer) -> None:
         """Answer in the engine's place."""
         self._outcome, self._status = error.outcome, error.status
-        client, request_id = self._client, self._wire.client.request_id
+        client = self._client
         self._end()
-        body = error_body(error.status, error.message, error.code)
-        fields = [*own_headers(b"application/json", len(body)), (b"x-request-id", request_id), *error.headers]
-        client.answer(error.status, fields, body)
+        body = error_body(error.status, error.message, error.code, self._path)
+        ids = request_id_fields(self._wire.client.request_id, self._path)
+        client.answer(error.status, [*own_headers(b"application/json", len(body)), *ids, *error.headers], body)
 
     def _break_off(self, outcome: str) -> None:
         self._outcome = outcome
@@ -362,15 +377,14 @@ class Exchange:
     def _own_fields(self) -> bytes:
         """Our fields of the answer, as lines."""
         choice = self._choice
-        if choice is None:
-            pool: str = self._plane.fleet.by_name(self._replica).state.pool
-            gamma, reason = None, "search"
-        else:
-            pool, gamma, reason = choice.pool, choice.gamma, choice.reason
+        gamma, reason = (None, "search") if choice is None else (choice.gamma, choice.reason)
         lines = (
             f"x-adaptive-gamma-replica: {self._replica}\r\nx-adaptive-gamma-class: {self._request_class}\r\n"
-            f"x-adaptive-gamma-reason: {reason}\r\nx-adaptive-gamma-pool: {pool}\r\n"
+            f"x-adaptive-gamma-reason: {reason}\r\nx-adaptive-gamma-pool: {self._pool}\r\n"
         )
         if gamma is not None:
             lines += f"x-adaptive-gamma-gamma: {gamma}\r\n"
-        return b"x-request-id: %b\r\n%b" % (self._wire.client.request_id, lines.encode("ascii", "replace"))
+        request_id = self._wire.client.request_id
+        if speaks_messages(self._path):
+            lines += f"request-id: {request_id.decode('ascii')}\r\n"
+        return b"x-request-id: %b\r\n%b" % (request_id, lines.encode("ascii", "replace"))

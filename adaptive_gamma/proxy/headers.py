@@ -26,6 +26,7 @@ _HOP_BY_HOP = frozenset(
 )
 # Set anew for the engine, or read here.
 _REWRITTEN = _HOP_BY_HOP | {b"host", b"content-length", b"expect", b"http2-settings", b"x-request-id"}
+_CREDENTIALS = (b"authorization", b"x-api-key")
 _NOT_PASSED_BACK = _HOP_BY_HOP | {b"x-request-id"}
 _FORWARDED_FOR = b"x-forwarded-for"
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9._-]{1,128}")
@@ -37,8 +38,8 @@ class ClientHeaders(NamedTuple):
     """What a client's header section said."""
 
     passed: Pairs
-    """Fields for the engine, without Host, framing, Authorization and X-Request-Id."""
-    authorization: Pairs
+    """Fields for the engine, without Host, framing, credentials and X-Request-Id."""
+    credentials: Pairs
     request_id: bytes
     """The client's own when it is harmless, else a new one."""
     request_class: str | None
@@ -66,7 +67,7 @@ def read_client_headers(headers: Pairs, class_header: bytes | None, client: str 
         client: the peer's address, appended to X-Forwarded-For.
     """
     passed: Pairs = []
-    authorization: Pairs = []
+    credentials: Pairs = []
     forwarded: list[bytes] = []
     request_id = request_class = session = length = encoding = None
     expects_continue = False
@@ -85,8 +86,8 @@ def read_client_headers(headers: Pairs, class_header: bytes | None, client: str 
                 length = int(value)
             elif name == b"expect":
                 expects_continue = value.strip().lower() == b"100-continue"
-        elif name == b"authorization":
-            authorization.append(pair)
+        elif name in _CREDENTIALS:
+            credentials.append(pair)
         elif name == _FORWARDED_FOR:
             forwarded.append(value)
         elif not name.startswith(OWN_PREFIX):
@@ -97,7 +98,7 @@ def read_client_headers(headers: Pairs, class_header: bytes | None, client: str 
             passed.append(pair)
     if named:
         passed = [pair for pair in passed if pair[0] not in named]
-        authorization = [pair for pair in authorization if pair[0] not in named]
+        credentials = [pair for pair in credentials if pair[0] not in named]
     if client is not None:
         forwarded.append(client.encode("ascii", "replace"))
     if forwarded:
@@ -105,14 +106,14 @@ def read_client_headers(headers: Pairs, class_header: bytes | None, client: str 
     if request_id is None:
         # Unlikely to be met twice, which is all it is for.
         request_id = b"%032x" % getrandbits(128)
-    return ClientHeaders(passed, authorization, request_id, request_class, session, length, encoding, expects_continue)
+    return ClientHeaders(passed, credentials, request_id, request_class, session, length, encoding, expects_continue)
 
 
 def engine_headers(client: ClientHeaders, host: bytes, engine_key: bytes | None, body_length: int | None) -> Pairs:
     """The fields sent to an engine; ``body_length`` None sends no Content-Length."""
     headers = [(b"host", host), *client.passed]
     if engine_key is None:
-        headers += client.authorization
+        headers += client.credentials
     else:
         headers.append((b"authorization", b"Bearer " + engine_key))
     headers.append((b"x-request-id", client.request_id))
@@ -121,9 +122,10 @@ def engine_headers(client: ClientHeaders, host: bytes, engine_key: bytes | None,
     return headers
 
 
-def passed_to_client(engine: Pairs) -> Pairs:
-    """The fields of an engine's answer that a client gets: end to end ones only."""
+def passed_to_client(engine: Pairs, date: bytes) -> Pairs:
+    """The fields of an engine's answer that a client gets: end to end ones only, and ``date`` where it has none."""
     passed = []
+    dated = False
     named: frozenset[bytes] = frozenset()
     for pair in engine:
         name = pair[0]
@@ -131,6 +133,11 @@ def passed_to_client(engine: Pairs) -> Pairs:
             named = _named_by_connection(engine)
         elif name not in _NOT_PASSED_BACK and not name.startswith(OWN_PREFIX):
             passed.append(pair)
+            if name == b"date":
+                dated = True
     if named:
         passed = [pair for pair in passed if pair[0] not in named]
+    if not dated:
+        # RFC 9110, 6.6.1: who has a clock dates what it passes on without a date.
+        passed.append((b"date", date))
     return passed

@@ -49,13 +49,12 @@ async def _no_application(scope: Any, receive: Any, send: Any) -> None:
 class DataListenerConfig(uvicorn.Config):
     """uvicorn's configuration with what the connections of the data port need to know.
 
-    ``closing`` makes every further answer say ``Connection: close``. ``stall_s`` is how long a client may leave a full
-    send buffer unread or a body unfinished, ``keep_alive_s`` how long a head may be waited for, in seconds.
+    ``closing`` makes every further answer say ``Connection: close``. ``keep_alive_s`` is how long a head may be waited
+    for, in seconds.
     """
 
     data_path: DataPath
     closing: bool = False
-    stall_s: float = 300.0
     keep_alive_s: float = KEEP_ALIVE_S
 
 
@@ -104,13 +103,12 @@ class _Listener:
 class DataListener(_Listener):
     """The data port: uvicorn accepts the connections, ``ClientConnection`` serves them."""
 
-    def __init__(self, path: DataPath, address: str, *, stall_s: float) -> None:
+    def __init__(self, path: DataPath, address: str) -> None:
         config = DataListenerConfig(
             _no_application, http=ClientConnection, loop="none", ws="none", lifespan="off", interface="asgi3",
             log_config=None, access_log=False, backlog=BACKLOG,
         )  # fmt: skip
         config.data_path = path
-        config.stall_s = stall_s
         self._data_config = config
         super().__init__(config, address, "listen")
 
@@ -155,7 +153,7 @@ class ProxyServer:
     def __init__(self, plane: DataPlane) -> None:
         settings = plane.settings
         self._plane = plane
-        self.data = DataListener(DataPath(plane), settings.listen, stall_s=settings.limits.idle_timeout_s)
+        self.data = DataListener(DataPath(plane), settings.listen)
         try:
             self.admin = AdminListener(plane, settings.admin)
         except ConfigurationError:

@@ -86,14 +86,11 @@ class JsonRequest:
         """
         if self._size < BLOCK_CHARACTERS:  # a character takes a byte at least
             return ""
-        if self._size <= WINDOW:
-            text = self.prompt_text()
-        else:
-            text = "\n".join(_gather(self._sources(), LARGEST_PREFIX))
+        text = self.prompt_text() if self._size <= WINDOW else "\n".join(_gather(self._sources(), LARGEST_PREFIX))
         if len(text) < BLOCK_CHARACTERS:
             return ""
         salt = self._fields.get("cache_salt")
-        return f"{self.model or ''}\n{salt if isinstance(salt, str) else ''}\n{text}"[:LARGEST_PREFIX]
+        return f"{self.model or ''}\n{salt if isinstance(salt, str) else ''}\n{text[:LARGEST_PREFIX]}"[:LARGEST_PREFIX]
 
     def _sources(self) -> list[Any]:
         fields = self._fields
@@ -145,7 +142,7 @@ def _collect(value: Any, texts: list[str], left: int, backwards: bool, depth: in
     return left
 
 
-def parse_json(body: bytes, content_encoding: bytes | None) -> JsonRequest:
+def parse_json(body: bytes | bytearray, content_encoding: bytes | None) -> JsonRequest:
     """Look into a JSON body. Raises ErrorAnswer (400, 415) for what is not a JSON object."""
     if content_encoding not in (None, b"", b"identity"):
         raise ErrorAnswer(

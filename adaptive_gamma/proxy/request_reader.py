@@ -25,6 +25,7 @@ _OFFER = frozenset({b"upgrade", b"http2-settings"})
 
 
 _BROKEN: Refusal = (400, "the request is not valid HTTP/1.1", "invalid_http")
+_OVERSIZED_TRAILERS: Refusal = (431, "the trailers are over 64 KiB", "trailers_too_large")
 _NO_PROGRESS: Refusal = (400, "64 KiB came without a part of the body", "invalid_http")
 
 
@@ -72,7 +73,8 @@ class RequestReader:
     """Finds the requests in a connection's bytes."""
 
     __slots__ = (
-        "_dry", "_events", "_fields", "_head_bytes", "_offered", "_parser", "_progress", "_refusal", "_url", "in_head",
+        "_dry", "_events", "_fields", "_head_bytes", "_offered", "_parser", "_progress", "_refusal", "_trailer_bytes",
+        "_url", "in_head",
     )  # fmt: skip
 
     def __init__(self, events: RequestEvents) -> None:
@@ -127,7 +129,7 @@ class RequestReader:
         self.in_head = True
         self._url = b""
         self._fields: Pairs = []
-        self._head_bytes = 0
+        self._head_bytes = self._trailer_bytes = 0
 
     def on_url(self, url: bytes) -> None:
         self._url += url
@@ -136,6 +138,11 @@ class RequestReader:
         if self.in_head:
             self._head_bytes += len(name) + len(value) + 4
             self._fields.append((name.lower(), value))
+        else:
+            self._trailer_bytes += len(name) + len(value) + 4
+            if self._trailer_bytes > _HEAD_LIMIT:
+                self._refusal = _OVERSIZED_TRAILERS
+                raise _Stop
 
     def on_headers_complete(self) -> None:
         self.in_head = False

@@ -22,10 +22,12 @@ class SearchExchange(Exchange):
         super().begin()
 
     def _advance(self) -> None:
-        if self._names:
-            self._send_to(self._names.pop(), self._request_class)
-        else:
-            self._give_up(None)
+        while self._names:
+            name = self._names.pop()
+            if name in self._plane.upstreams:  # else a reload has taken it away
+                self._send_to(name, self._request_class)
+                return
+        self._give_up(None)
 
     def _wants_another(self, status: int) -> str | None:
         return "not_found" if status == 404 else None

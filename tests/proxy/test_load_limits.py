@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from tests.support.gated_engine import EngineExchange, GatedEngine, until
-from tests.support.raw_client import post
+from tests.support.raw_client import Answer, post
 from tests.support.running_proxy import RunningProxy, running_proxy
 
 
@@ -37,7 +37,7 @@ async def test_a_full_replica_gets_nothing_more() -> None:
         await proxy.ended(ok=5, rejected=1)
 
 
-async def _answered(proxy: RunningProxy, *engines: GatedEngine) -> object:
+async def _answered(proxy: RunningProxy, *engines: GatedEngine) -> Answer:
     async def script(x: EngineExchange) -> None:
         x.answer(200, b"ok")
 
