@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, cast
 
 from adaptive_gamma.proxy.answer_framing import AnswerFraming
 from adaptive_gamma.proxy.answers import ErrorAnswer, raw_answer
-from adaptive_gamma.proxy.body_buffer import BodyBuffer
 from adaptive_gamma.proxy.deadline import Deadline
 from adaptive_gamma.proxy.request_reader import Refusal, RequestHead, RequestReader, Unreadable
 
@@ -51,7 +50,7 @@ class ClientConnection(asyncio.Protocol):
     """One client. Its requests go to the data path, one at a time; the answer comes back through the methods below."""
 
     __slots__ = (
-        "_body", "_config", "_deadline", "_deaf", "_discarding", "_framing", "_intake",
+        "_body", "_body_size", "_config", "_deadline", "_deaf", "_discarding", "_framing", "_intake",
         "_keep_alive", "_loop", "_outbox", "_path", "_peer", "_phase", "_reader", "_ready", "_state", "_transport",
         "_write_paused", "exchange",
     )  # fmt: skip
@@ -72,7 +71,8 @@ class ClientConnection(asyncio.Protocol):
         self._reader = RequestReader(self)
         self._deaf = self._write_paused = self._discarding = self._ready = False
         self._intake: Intake | None = None
-        self._body = BodyBuffer(None)
+        self._body: list[bytes] = []
+        self._body_size = 0
         self._keep_alive = True
         self._outbox = b""
         self.exchange: Exchange | None = None
@@ -284,7 +284,9 @@ class ClientConnection(asyncio.Protocol):
         self._deadline.at = inf
         intake, self._intake = self._intake, None
         assert intake is not None
-        body = self._body.take()
+        parts, self._body = self._body, []
+        body = parts[0] if len(parts) == 1 else b"".join(parts)
+        parts.clear()
         try:
             self._path.begin(intake, body, self)
         except Exception:
@@ -310,7 +312,7 @@ class ClientConnection(asyncio.Protocol):
         self._framing = AnswerFraming(head_only=head.method == b"HEAD", knows_chunks=head.knows_chunks)
         self._keep_alive = head.keep_alive and not self._config.closing
         intake = self._intake = self._path.accept(head, self._peer)
-        self._body = BodyBuffer(intake.client.content_length)
+        self._body_size = 0
         if intake.refusal is not None:
             self._answer_early(intake, intake.refusal)
         elif head.knows_chunks and intake.client.expects_continue:
@@ -321,9 +323,10 @@ class ClientConnection(asyncio.Protocol):
             return
         intake = self._intake
         assert intake is not None
-        too_large = self._path.body_refusal(self._body.size + len(data))
+        self._body_size += len(data)
+        too_large = self._path.body_refusal(self._body_size)
         if too_large is None:
-            self._body.add(data)
+            self._body.append(data)
         else:
             self._answer_early(intake, too_large)
 
@@ -339,6 +342,6 @@ class ClientConnection(asyncio.Protocol):
 
     def _answer_early(self, intake: Intake, refusal: ErrorAnswer) -> None:
         """Answer a request whose body is still to come; what comes of it is not kept."""
-        self._body.take()
+        self._body.clear()
         self._discarding = True
         self._path.answer_error(intake, refusal, self)

@@ -78,7 +78,7 @@ class DataPath:
         message = f"the request body is over the limit of {limit} bytes"
         return ErrorAnswer(413, message, "body_too_large", outcome="client_error")
 
-    def begin(self, intake: Intake, body: bytes | bytearray, connection: ClientConnection) -> None:
+    def begin(self, intake: Intake, body: bytes, connection: ClientConnection) -> None:
         """Serve a request that has come whole."""
         plane, endpoint, method = self._plane, intake.endpoint, intake.method
         assert endpoint is not None
@@ -113,9 +113,7 @@ class DataPath:
         """Count a request that had no exchange."""
         self._plane.metrics.request_ended(NO_REPLICA, NO_REPLICA, outcome)
 
-    def _needs(
-        self, intake: Intake, endpoint: Endpoint, body: bytes | bytearray
-    ) -> tuple[RequestNeeds, Locality | None]:
+    def _needs(self, intake: Intake, endpoint: Endpoint, body: bytes) -> tuple[RequestNeeds, Locality | None]:
         plane, client = self._plane, intake.client
         classify = plane.classifier.classify
         if not endpoint.json or intake.method == "OPTIONS":

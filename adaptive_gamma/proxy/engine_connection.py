@@ -91,7 +91,7 @@ class EngineConnection(asyncio.Protocol):
 
     # -- one exchange -------------------------------------------------------------------------------------------------
 
-    def begin(self, sink: AnswerSink, method: bytes, head: bytes, body: bytes | bytearray) -> None:
+    def begin(self, sink: AnswerSink, method: bytes, head: bytes, body: bytes) -> None:
         """Send a request, no faster than the engine reads it, and tell ``sink`` of the answer."""
         self._parser = httptools.HttpResponseParser(self)
         self._sink = sink

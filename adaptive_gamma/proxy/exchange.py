@@ -55,7 +55,7 @@ class Wire(NamedTuple):
     method: bytes
     target: bytes
     client: ClientHeaders
-    body: bytes | bytearray
+    body: bytes
     has_body: bool
 
 

@@ -142,7 +142,7 @@ def _collect(value: Any, texts: list[str], left: int, backwards: bool, depth: in
     return left
 
 
-def parse_json(body: bytes | bytearray, content_encoding: bytes | None) -> JsonRequest:
+def parse_json(body: bytes, content_encoding: bytes | None) -> JsonRequest:
     """Look into a JSON body. Raises ErrorAnswer (400, 415) for what is not a JSON object."""
     if content_encoding not in (None, b"", b"identity"):
         raise ErrorAnswer(

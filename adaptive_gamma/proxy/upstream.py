@@ -39,7 +39,7 @@ class UpstreamCall:
 
     __slots__ = ("_body", "_connecting", "_connection", "_head", "_method", "_pool", "_resend_until", "sink")
 
-    def __init__(self, pool: Upstream, sink: AnswerSink, method: bytes, head: bytes, body: bytes | bytearray) -> None:
+    def __init__(self, pool: Upstream, sink: AnswerSink, method: bytes, head: bytes, body: bytes) -> None:
         self.sink = sink
         self._pool = pool
         self._method = method
@@ -153,7 +153,7 @@ class Upstream:
         method: bytes,
         target: bytes,
         headers: Sequence[tuple[bytes, bytes]],
-        body: bytes | bytearray = b"",
+        body: bytes = b"",
     ) -> UpstreamCall:
         """A request, not sent yet: ``start`` sends it. ``headers`` hold Host and the framing.
 
