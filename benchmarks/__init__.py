@@ -9,7 +9,7 @@ The load, so that figures can be compared with others': requests of 1.05 kB; ``r
 connections; ``chunks`` is 250 streams of 20 events a second, each event a chunk of some 250 bytes, watched while all of
 them flow; ``latency`` an open loop of 100 requests a second, counted from when each was due; ``ladder`` paced streams,
 1,000 started a second, with the delay of every event from the engine's clock to the client's; ``memory`` 1,000 streams
-of 2 events a second; ``disconnect`` the slowest of some clients that leave. CPU is utime + stime of a proxy's processes.
+of 2 events a second; ``disconnect`` the slowest of some clients that leave. CPU is utime + stime of all its processes.
 
 On a busy machine trust the CPU figures and their ratios within one run, nothing else: the title tells the load.
 """

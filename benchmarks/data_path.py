@@ -40,7 +40,7 @@ class Windows:
 
     @staticmethod
     def quick() -> Windows:
-        return Windows(warm_up=0.4, requests=0.8, chunks=1.5, latency=1.5, rung=1.0, patience=5.0, tries=2)
+        return Windows(warm_up=0.4, requests=0.8, chunks=1.5, latency=1.5, rung=1.0, patience=4.0, tries=2)
 
 
 @dataclass(frozen=True)
@@ -110,18 +110,18 @@ def _requests(bench: Bench) -> list[Sample]:
 def _chunks(bench: Bench) -> list[Sample]:
     window, patience, pid = bench.windows.chunks, bench.windows.patience, bench.serving.pid
     # Long enough that no stream ends inside the window, however late the last one starts.
-    options = _paced(_STREAMS, _CHUNK_RATE, window + patience + 2)
-    limit = 1000 * (patience + window + 1)
+    options = _paced(_STREAMS, _CHUNK_RATE, patience + window + 2)
+    limit, began = 1000 * (patience + window + 2), time.monotonic()
     with bench.tools.load("streams", bench.serving.port, **options, limit_ms=limit) as load:
-        if not load.all_flow():
+        if not load.all_flow() or time.monotonic() - began > patience:
             return [Sample(math.nan, "not all streams started")]
         time.sleep(bench.windows.warm_up / 2)
         cpu, done = cpu_seconds(pid), load.counters()["chunks"]
         time.sleep(window)
         cpu, counters = cpu_seconds(pid) - cpu, load.counters()
     done = counters["chunks"] - done
-    if counters["requests"] or not done:
-        return [Sample(math.nan, f"{_STREAMS} streams not open at once in {patience:g} s")]
+    if not done:
+        return [Sample(math.nan, "nothing flowed")]
     return [Sample(1e5 * cpu / done, _flaw(counters["failed"]))]
 
 
