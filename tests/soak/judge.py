@@ -54,6 +54,7 @@ class Judge:
         outages: of the engines.
         removals: of replicas from the configuration.
         unhealthy: (time, replica) of looks at which the proxy held a replica for unhealthy.
+        engines: how many there are.
     """
 
     def __init__(
@@ -62,11 +63,13 @@ class Judge:
         outages: list[Outage],
         removals: list[Removal],
         unhealthy: list[tuple[float, str]],
+        engines: int = 4,
     ) -> None:
         self._exchanges = exchanges
         self._outages = outages
         self._removals = removals
         self._unhealthy = unhealthy
+        self._engines = engines
 
     def judge(self, seen: Seen) -> Judgement:
         """Judge one request."""
@@ -189,8 +192,11 @@ class Judge:
             return Judgement("excused", reason or "the owner broke off", broken, outcomes)
         if sum(e.rejected for e in exchanges) >= 2:
             return Judgement("planned", "", broken, outcomes)
-        if self._any_out(seen):
+        if self._engines_out(seen):
             return Judgement("excused", "the other replica could not be reached", broken, outcomes)
+        others = set(range(self._engines)) - {e.engine for e in exchanges}
+        if all(self._unreachable(engine, seen) for engine in others):
+            return Judgement("excused", "all others were held for unhealthy or out", broken, outcomes)
         return Judgement("lost", f"rejected once ({seen.status}) and not tried elsewhere", broken, outcomes)
 
     def _own_answer(self, seen: Seen, exchanges: list[Exchange]) -> Judgement:
@@ -244,9 +250,6 @@ class Judge:
 
     def _engines_out(self, seen: Seen) -> set[int]:
         return {o.engine for o in self._outages if o.kind != "freeze" and o.overlaps(seen.began, seen.ended_at)}
-
-    def _any_out(self, seen: Seen) -> bool:
-        return bool(self._engines_out(seen))
 
     def _unreachable(self, engine: int, seen: Seen) -> str | None:
         """Why a replica may not have been asked, or None."""

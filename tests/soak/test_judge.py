@@ -136,7 +136,7 @@ def test_counts_that_cannot_be() -> None:
 
 
 def test_counts_may_vanish_with_a_removed_replica_only() -> None:
-    removal = Removal("e0", asked=11.5, confirmed=11.6, back=20.0)
+    removal = Removal("e0", asked=11.5, confirmed=11.6, back=20.0, again=21.0)
     for away, faults in (
         (removal, False),
         (replace(removal, replica="e1"), True),
