@@ -98,7 +98,7 @@ async def soak(options: Options, folder: Path) -> Result:
         settings = proxy_settings(folder, engines.settings, options.streams, silence=options.silence)
         async with running_serve(folder, settings) as serve:
             async with httpx.AsyncClient(base_url=serve.admin_url, timeout=_PAGE_S, trust_env=False) as admin:
-                watch = result.watch = Watch(admin, serve.process.pid, options.streams, folder)
+                watch = result.watch = Watch(admin, serve.process.pid, 2 * options.streams, folder)
                 reloads = Reloads(serve, watch, settings)
                 seen = await _load(options, engines, serve, reloads, result)
             await _last_streams(options, serve, result)
