@@ -165,6 +165,12 @@ class Reloads:
     """From the signal to the page that shows it."""
     _policy: int = 0
 
+    @property
+    def cap(self) -> int | None:
+        """Most requests that the proxy may have open on one replica."""
+        cap: int | None = self.settings.get("load", {}).get("max_in_flight")
+        return cap
+
     async def remove(self, name: str) -> None:
         """Take a replica out."""
         self.watch.removed.add(name)

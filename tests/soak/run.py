@@ -234,7 +234,7 @@ def _judge(engines: Engines, reloads: Reloads, seen: list[Seen], folder: Path, r
     boots, exchanges = read_journals(engines.journals)
     watch = result.watch
     assert watch is not None
-    judge = Judge(exchanges, engines.outages, reloads.removals, watch.unhealthy, len(engines))
+    judge = Judge(exchanges, engines.outages, reloads.removals, watch.unhealthy, len(engines), reloads.cap)
     sums = result.tally = tally(seen, judge)
     result.troubles = Counter(outage.kind for outage in engines.outages)
     result.idle_closes = sum(boot.idle_closes for boot in boots)
