@@ -199,7 +199,7 @@ class Client:
                 await self._exchange(connection, case)
         except TimeoutError:
             connection.transport.abort()
-            connection.finish("late")
+            seen.finish("late", time.monotonic())
         if connection.usable and self._rng.random() < 0.8:
             self._kept = connection
         else:

@@ -21,8 +21,8 @@ from tests.soak.engine_pages import GAMMA, STATE_PATH
 
 __all__ = ["EngineProcess", "Engines", "Outage", "running_engines"]
 
-_START_S = 30.0
-_STOP_S = 10.0
+_START_S = 120.0
+_STOP_S = 60.0
 
 
 @dataclass

@@ -54,6 +54,8 @@ class Judge:
         outages: of the engines.
         removals: of replicas from the configuration.
         unhealthy: (time, replica) of looks at which the proxy held a replica for unhealthy.
+        engines: how many there are.
+        cap: most requests that the proxy may have open on one, where there is a cap.
     """
 
     def __init__(
@@ -62,11 +64,15 @@ class Judge:
         outages: list[Outage],
         removals: list[Removal],
         unhealthy: list[tuple[float, str]],
+        engines: int = 4,
+        cap: int | None = None,
     ) -> None:
         self._exchanges = exchanges
         self._outages = outages
         self._removals = removals
         self._unhealthy = unhealthy
+        self._engines = engines
+        self._cap = cap
 
     def judge(self, seen: Seen) -> Judgement:
         """Judge one request."""
@@ -189,8 +195,11 @@ class Judge:
             return Judgement("excused", reason or "the owner broke off", broken, outcomes)
         if sum(e.rejected for e in exchanges) >= 2:
             return Judgement("planned", "", broken, outcomes)
-        if self._any_out(seen):
+        if self._engines_out(seen):
             return Judgement("excused", "the other replica could not be reached", broken, outcomes)
+        others = set(range(self._engines)) - {e.engine for e in exchanges}
+        if all(self._unreachable(engine, seen) or self._full(engine, seen) for engine in others):
+            return Judgement("excused", "all others were held for unhealthy, out or at their cap", broken, outcomes)
         return Judgement("lost", f"rejected once ({seen.status}) and not tried elsewhere", broken, outcomes)
 
     def _own_answer(self, seen: Seen, exchanges: list[Exchange]) -> Judgement:
@@ -245,8 +254,14 @@ class Judge:
     def _engines_out(self, seen: Seen) -> set[int]:
         return {o.engine for o in self._outages if o.kind != "freeze" and o.overlaps(seen.began, seen.ended_at)}
 
-    def _any_out(self, seen: Seen) -> bool:
-        return bool(self._engines_out(seen))
+    def _full(self, engine: int, seen: Seen) -> bool:
+        """Whether a replica was at its cap, or within a tenth of it: requests on their way are in no journal."""
+        if self._cap is None:
+            return False
+        work = [e for each in self._exchanges.values() for e in each if e.engine == engine]
+        first, last = seen.began, seen.ended_at
+        open_then = sum(e.at <= last and (e.end_at is None or e.end_at >= first) for e in work)
+        return open_then >= 0.9 * self._cap
 
     def _unreachable(self, engine: int, seen: Seen) -> str | None:
         """Why a replica may not have been asked, or None."""

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import re
 import signal
+import sys
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import httpx
 import yaml
 
 from adaptive_gamma.config import HealthSettings, Settings
@@ -17,9 +21,18 @@ from adaptive_gamma.policy import find_policy
 from adaptive_gamma.proxy import DataPlane
 from tests.soak.scenarios import UPLOAD_LIMIT
 from tests.soak.watch import RELOAD_FAILURES, Watch, total
-from tests.support.running import Serve
 
-__all__ = ["AFFINITY_ENTRIES", "FIRST_BYTE_S", "IDLE_S", "WHOLE_RELOAD", "Reloads", "Removal", "proxy_settings"]
+__all__ = [
+    "AFFINITY_ENTRIES",
+    "FIRST_BYTE_S",
+    "IDLE_S",
+    "WHOLE_RELOAD",
+    "Reloads",
+    "Removal",
+    "Serve",
+    "proxy_settings",
+    "running_serve",
+]
 
 WHOLE_RELOAD = hasattr(DataPlane, "apply")
 """Whether SIGHUP reads the whole configuration, or the policy only."""
@@ -28,6 +41,9 @@ IDLE_S = 8.0
 AFFINITY_ENTRIES = 256
 POLICIES = ("h200-llama3-70b-fp8", "h100-llama3-8b-eagle3")
 _RELOAD_S = 20.0
+_START_S = 120.0
+_STOP_S = 60.0
+_LISTENING = re.compile(r"listening on http://\S+:(\d+), admin on http://\S+:(\d+),")
 
 
 def proxy_settings(
@@ -62,6 +78,56 @@ def proxy_settings(
 
 
 @dataclass
+class Serve:
+    """A running ``adaptive-gamma serve``."""
+
+    process: asyncio.subprocess.Process
+    config: Path
+    log: Path
+    port: int = 0
+    admin_port: int = 0
+
+    @property
+    def admin_url(self) -> str:
+        return f"http://127.0.0.1:{self.admin_port}"
+
+
+@contextlib.asynccontextmanager
+async def running_serve(folder: Path, settings: dict[str, Any]) -> AsyncIterator[Serve]:
+    """The command as a process on free ports, from its first ready answer on."""
+    config, log = folder / "serve.yaml", folder / "serve.log"
+    config.write_text(yaml.safe_dump({"listen": "127.0.0.1:0", "admin": "127.0.0.1:0", **settings}))
+    command = [sys.executable, "-m", "adaptive_gamma", "serve", "--config", str(config)]
+    with log.open("wb") as sink:
+        process = await asyncio.create_subprocess_exec(*command, stdout=sink, stderr=sink)
+    serve = Serve(process, config, log)
+    try:
+        async with asyncio.timeout(_START_S):
+            await _ready(serve)
+        yield serve
+    finally:
+        if process.returncode is None:
+            process.terminate()
+            try:
+                async with asyncio.timeout(_STOP_S):
+                    await process.wait()
+            except TimeoutError:
+                process.kill()
+                await process.wait()
+
+
+async def _ready(serve: Serve) -> None:
+    while (found := _LISTENING.search(serve.log.read_text(errors="replace"))) is None:
+        if serve.process.returncode is not None:
+            raise RuntimeError(f"serve did not start: {serve.log.read_text(errors='replace')[-2000:]}")
+        await asyncio.sleep(0.05)
+    serve.port, serve.admin_port = int(found[1]), int(found[2])
+    async with httpx.AsyncClient(base_url=serve.admin_url, timeout=_START_S, trust_env=False) as admin:
+        while (await admin.get("/readyz")).status_code != 200:  # noqa: ASYNC110  # it has no event
+            await asyncio.sleep(0.05)
+
+
+@dataclass
 class Removal:
     """A time in which a replica was out of the configuration; a request begun in it must not reach its engine."""
 
@@ -72,6 +138,8 @@ class Removal:
     """When /status showed it."""
     back: float | None = None
     """When the signal was sent to have it again."""
+    again: float | None = None
+    """When /status showed that."""
 
     def hides(self, engine: int | None, ended: float) -> bool:
         """Whether a request that ended then may be counted in a series that nobody read before it vanished.
@@ -79,7 +147,7 @@ class Removal:
         ``engine`` None: it is not known which replica it was counted for.
         """
         concerned = engine is None or self.replica == f"e{engine}"
-        return concerned and self.asked <= ended and (self.back is None or ended < self.back + 5)
+        return concerned and self.asked <= ended and (self.again is None or ended < self.again)
 
 
 @dataclass
@@ -88,7 +156,6 @@ class Reloads:
 
     serve: Serve
     watch: Watch
-    config: Path
     settings: dict[str, Any]
     removals: list[Removal] = field(default_factory=list)
     done: dict[str, int] = field(default_factory=dict)
@@ -97,6 +164,12 @@ class Reloads:
     seconds: list[float] = field(default_factory=list)
     """From the signal to the page that shows it."""
     _policy: int = 0
+
+    @property
+    def cap(self) -> int | None:
+        """Most requests that the proxy may have open on one replica."""
+        cap: int | None = self.settings.get("load", {}).get("max_in_flight")
+        return cap
 
     async def remove(self, name: str) -> None:
         """Take a replica out."""
@@ -115,6 +188,7 @@ class Reloads:
         removal.back = time.monotonic()
         self._write(self.settings["replicas"])
         await self._signal("replica put back", lambda: self._serves(name, True))
+        removal.again = time.monotonic()
 
     async def change_policy(self) -> None:
         """Serve by the other policy."""
@@ -129,7 +203,7 @@ class Reloads:
 
     async def break_files(self, config: bool) -> None:
         """Ask for a reload of files that are wrong; the state before must stay."""
-        path = self.config if config else Path(self.settings["policy"])
+        path = self.serve.config if config else Path(self.settings["policy"])
         right = path.read_bytes()
         path.write_text("replicas: []\n" if config else "schema: something else\n")
         self.broken += 1
@@ -142,8 +216,8 @@ class Reloads:
         path.write_bytes(right)
 
     def _write(self, replicas: list[dict[str, Any]]) -> None:
-        settings = yaml.safe_load(self.config.read_text()) | {"replicas": replicas}
-        self.config.write_text(yaml.safe_dump(settings))
+        settings = yaml.safe_load(self.serve.config.read_text()) | {"replicas": replicas}
+        self.serve.config.write_text(yaml.safe_dump(settings))
 
     def _write_policy(self, name: str) -> str:
         """Put a policy in place of the one served; its name."""

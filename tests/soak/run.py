@@ -7,14 +7,12 @@ import contextlib
 import json
 import random
 import signal
-import subprocess
 import time
 from collections import Counter
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 import httpx
 
@@ -24,12 +22,11 @@ from tests.soak.engine_fleet import Engines, running_engines
 from tests.soak.journal import read_journals
 from tests.soak.judge import Judge
 from tests.soak.plan import Plan
-from tests.soak.proxy import AFFINITY_ENTRIES, Reloads, proxy_settings
+from tests.soak.proxy import AFFINITY_ENTRIES, Reloads, Serve, proxy_settings, running_serve
 from tests.soak.scenarios import Case, Scenarios
 from tests.soak.seen import Seen
 from tests.soak.tally import Tally, outcome_faults, tally
 from tests.soak.watch import AFFINITY, IN_FLIGHT, QUEUED, REQUESTS, Counts, Sample, Watch, open_sockets, slope, total
-from tests.support.running import Serve, running_serve
 
 __all__ = ["Options", "Result", "soak"]
 
@@ -59,7 +56,7 @@ class Options:
     silence: bool = True
     """With engines that go silent under clients that wait, and time limits of seconds for them."""
     longest_s: float = 12.0
-    """About the longest time a paced stream takes."""
+    """About the longest time that a paced stream or a slow reader takes."""
     idle_s: float = 6.0
     """Pause before the descriptors are counted: by then the proxy has dropped its idle connections. 0: not counted."""
 
@@ -99,10 +96,10 @@ async def soak(options: Options, folder: Path) -> Result:
     result = Result(options)
     async with running_engines(folder, options.engines) as engines:
         settings = proxy_settings(folder, engines.settings, options.streams, silence=options.silence)
-        async with running_serve(folder, **settings) as serve:
-            async with httpx.AsyncClient(base_url=serve.admin.base_url, timeout=_PAGE_S, trust_env=False) as admin:
-                watch = result.watch = Watch(admin, serve.process.pid, options.streams, folder)
-                reloads = Reloads(serve, watch, folder / "serve.yaml", settings)
+        async with running_serve(folder, settings) as serve:
+            async with httpx.AsyncClient(base_url=serve.admin_url, timeout=_PAGE_S, trust_env=False) as admin:
+                watch = result.watch = Watch(admin, serve.process.pid, 2 * options.streams, folder)
+                reloads = Reloads(serve, watch, settings)
                 seen = await _load(options, engines, serve, reloads, result)
             await _last_streams(options, serve, result)
         _judge(engines, reloads, seen, folder, result)
@@ -121,11 +118,9 @@ async def _load(options: Options, engines: Engines, serve: Serve, reloads: Reloa
     seen: list[Seen] = []
     began = time.monotonic()
     stop_at = began + options.minutes * 60
-    port = urlsplit(serve.url).port
-    assert port is not None
     async with _background(watch.run()):
         async with _background(disturb(engines, reloads, rng, options.gap_s)):
-            clients = [_client(port, options, number, stop_at, seen) for number in range(options.streams)]
+            clients = [_client(serve.port, options, number, stop_at, seen) for number in range(options.streams)]
             load = asyncio.gather(*clients, _until(stop_at))
             await load
         loaded_until = stop_at
@@ -239,7 +234,7 @@ def _judge(engines: Engines, reloads: Reloads, seen: list[Seen], folder: Path, r
     boots, exchanges = read_journals(engines.journals)
     watch = result.watch
     assert watch is not None
-    judge = Judge(exchanges, engines.outages, reloads.removals, watch.unhealthy)
+    judge = Judge(exchanges, engines.outages, reloads.removals, watch.unhealthy, len(engines), reloads.cap)
     sums = result.tally = tally(seen, judge)
     result.troubles = Counter(outage.kind for outage in engines.outages)
     result.idle_closes = sum(boot.idle_closes for boot in boots)
@@ -275,14 +270,12 @@ def _check_log(folder: Path, result: Result) -> None:
 
 async def _last_streams(options: Options, serve: Serve, result: Result) -> None:
     """SIGTERM with a few streams open: they must finish, and the process must exit with 0."""
-    port = urlsplit(serve.url).port
-    assert port is not None
     plan = Plan(events=60, pace_s=0.02)
     cases = [
         Case(f"last-{n}", "last", "POST", "/v1/completions", b'{"prompt": "x", "stream": true}', plan=plan)
         for n in range(_LAST_STREAMS)
     ]
-    tasks = [asyncio.ensure_future(Client(port, random.Random(n)).perform(case)) for n, case in enumerate(cases)]
+    tasks = [asyncio.ensure_future(Client(serve.port, random.Random(n)).perform(case)) for n, case in enumerate(cases)]
     await asyncio.sleep(0.5)
     serve.process.send_signal(signal.SIGTERM)
     for task in tasks:
@@ -290,8 +283,9 @@ async def _last_streams(options: Options, serve: Serve, result: Result) -> None:
         if (seen.ended, seen.status) != ("clean", 200) or seen.wrong:
             result.reasons.append(f"a stream open at SIGTERM ended {seen.ended} {seen.status} {seen.wrong}")
     try:
-        result.exit_code = await asyncio.to_thread(serve.process.wait, 40)
-    except subprocess.TimeoutExpired:
+        async with asyncio.timeout(40):
+            result.exit_code = await serve.process.wait()
+    except TimeoutError:
         result.reasons.append("no exit within 40 s of SIGTERM")
         return
     if result.exit_code != 0:

@@ -79,7 +79,7 @@ class Scenarios:
         client: the client's number, part of its request ids.
         engines: how many engines there are.
         silence: with engines that go silent under clients that wait, until the proxy's time limits.
-        longest_s: about the longest time a paced stream takes.
+        longest_s: about the longest time that a paced stream or a slow reader takes.
     """
 
     def __init__(
@@ -191,11 +191,13 @@ class Scenarios:
 
     def slow_reader(self) -> Case:
         rng = self._rng
+        rate = rng.choice((400_000.0, 800_000.0))
+        size = min(rng.randint(1_000_000, 4_000_000), int(rate * self._longest_s))
         if rng.random() < 0.5:
-            plan = Plan(events=rng.randint(100, 400), size=8000)
+            plan = Plan(events=size // 8000, size=8000)
         else:
-            plan = Plan(stream=False, size=rng.randint(1_000_000, 4_000_000), chunked=rng.random() < 0.5)
-        return self._generate("slow reader", plan, read_bytes_s=rng.choice((400_000.0, 800_000.0)))
+            plan = Plan(stream=False, size=size, chunked=rng.random() < 0.5)
+        return self._generate("slow reader", plan, read_bytes_s=rate)
 
     def stored(self) -> Case:
         owner = self._rng.randrange(self._engines)

@@ -113,6 +113,16 @@ def test_a_rejection_is_passed_on_only_after_a_second_try() -> None:
     assert judged(seen, exchange(engine=1, status=503, rejected=True, at=10.0), first).verdict == "planned"
 
 
+def test_a_rejection_is_passed_on_when_all_others_are_at_their_cap() -> None:
+    rejecting = replace(CASE, plan=Plan(events=10, reject_on=(0,)))
+    seen = saw(case=rejecting, status=503)
+    seen.headers = [("retry-after", "7")]
+    first = exchange(status=503, rejected=True)
+    busy = {f"c2-{n}": [exchange(engine=1, at=9.0, end_at=15.0)] for n in range(10)}
+    for cap, verdict in ((10, "excused"), (20, "lost"), (None, "lost")):
+        assert Judge({"c1-1": [first], **busy}, [], [], [], 2, cap).judge(seen).verdict == verdict
+
+
 def test_a_removed_replica_gets_nothing() -> None:
     removal = Removal("e0", asked=8.0, confirmed=9.0, back=20.0)
     assert judged(saw(), exchange(), removals=[removal]).broken
@@ -136,7 +146,7 @@ def test_counts_that_cannot_be() -> None:
 
 
 def test_counts_may_vanish_with_a_removed_replica_only() -> None:
-    removal = Removal("e0", asked=11.5, confirmed=11.6, back=20.0)
+    removal = Removal("e0", asked=11.5, confirmed=11.6, back=20.0, again=21.0)
     for away, faults in (
         (removal, False),
         (replace(removal, replica="e1"), True),

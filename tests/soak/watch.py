@@ -97,7 +97,7 @@ def total(counts: Counts, name: str) -> float | None:
 
 @dataclass
 class Watch:
-    """What was seen. ``most_in_flight`` is the most requests that can be open at a time."""
+    """What was seen. ``most_in_flight`` is more than can be open at a time, those of clients just gone included."""
 
     admin: httpx.AsyncClient
     pid: int
