@@ -37,19 +37,6 @@ async def test_answers_that_are_not_http(answer: bytes) -> None:
         assert len(engine.requests) == 1
 
 
-async def test_a_reused_connection_is_sent_again_only_once() -> None:
-    async def script(x: EngineExchange) -> None:
-        if len(engine.requests) == 1:
-            x.answer(200, b"{}")
-        else:
-            x.close()
-
-    async with GatedEngine(script) as engine, running_proxy([engine]) as proxy, proxy.client() as client:
-        await client.ask(post())
-        assert (await client.ask(post())).status == 502
-        assert len(engine.requests) == 3
-
-
 async def test_silence_before_the_head() -> None:
     limits = {"first_byte_timeout_s": 0.1}
     async with GatedEngine(_silent) as engine, running_proxy([engine, engine], limits=limits) as proxy:

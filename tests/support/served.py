@@ -67,18 +67,20 @@ class Served:
             while (await self.get("/readyz"))[0] != 200:  # noqa: ASYNC110  # it has no event
                 await asyncio.sleep(0.02)
 
-    async def counted(self, outcome: str, count: int = 1) -> MetricsPage:
-        """Wait until so many requests ended so, and nothing is in flight; the page that says it."""
+    async def counted(self, outcome: str, count: int = 1, *, since: MetricsPage | None = None) -> MetricsPage:
+        """Wait until so many requests ended so (``since`` a page) and nothing is in flight; the page that says it."""
+        wanted = count + (since.requests(outcome) if since else 0)
         async with asyncio.timeout(DEADLINE_S):
             while True:
                 page = await self.metrics()
-                if page.requests(outcome) == count and not any(page.in_flight):
+                if page.requests(outcome) == wanted and not any(page.in_flight):
                     return page
                 await asyncio.sleep(0.02)
 
     async def advance(self, seconds: float) -> None:
-        """Move the process's clock on, and let it see that."""
+        """Move the process's clock on when it has done what it was at, and let it see the new time."""
         assert self.clock is not None
+        await self.get("/livez")
         self.clock.advance(seconds)
         for _ in range(2):
             await self.get("/livez")
