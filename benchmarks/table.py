@@ -31,8 +31,8 @@ def _median(values: Sequence[float]) -> float:
 def data_path_table(samples: Samples, entrants: Sequence[Contestant], title: str) -> Table:
     """All groups that were measured.
 
-    Ratios are taken within each repetition, and their median is shown. A missed goal is marked with ``MISSED``, one that the
-    machine was too busy to judge with ``UNDECIDED``.
+    Ratios are taken within each repetition, and their median is shown. A missed goal is marked with ``MISSED``, one
+    that the machine was too busy to judge with ``UNDECIDED``.
     """
     table = Table(title=title, caption="median (least-most) x ratio to nginx of the same run")
     table.add_column("figure")
