@@ -66,5 +66,11 @@ def naive_app(engine_ports: list[int]) -> FastAPI:
 if __name__ == "__main__":
     port, *engine_ports = (int(argument) for argument in sys.argv[1:])
     uvicorn.run(
-        naive_app(engine_ports), host="127.0.0.1", port=port, backlog=4096, access_log=False, log_level="warning"
+        naive_app(engine_ports),
+        host="127.0.0.1",
+        port=port,
+        backlog=4096,
+        access_log=False,
+        log_level="warning",
+        timeout_graceful_shutdown=1,  # it never learns that clients have left, and would wait for them
     )

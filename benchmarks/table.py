@@ -31,7 +31,8 @@ def _median(values: Sequence[float]) -> float:
 def data_path_table(samples: Samples, entrants: Sequence[Contestant], title: str) -> Table:
     """All groups that were measured.
 
-    Ratios are taken within each repetition, and their median is shown. A missed goal is marked with ``MISSED``.
+    Ratios are taken within each repetition, and their median is shown. A missed goal is marked with ``MISSED``, one
+    that the machine was too busy to judge with ``UNDECIDED``.
     """
     table = Table(title=title, caption="median (least-most) x ratio to nginx of the same run")
     table.add_column("figure")
@@ -82,8 +83,15 @@ def _cell(samples: Samples, group: str, index: int, kind: FigureKind, entrant: C
     flaws = sorted({sample.flaw for sample in own if sample.flaw})
     if flaws:
         text += f" [{'; '.join(flaws)}]"
+    if group == ADDED and entrant.judged and kind.goal is not None and _alone(samples, index) > kind.goal:
+        return escape(text) + " UNDECIDED"
     missed = entrant.judged and kind.goal is not None and (bool(flaws) or _misses(kind, _median(there), ratio))
     return escape(text) + (" [bold red]MISSED[/bold red]" if missed else "")
+
+
+def _alone(samples: Samples, index: int) -> float:
+    """The engine's own latency: where it alone is above a goal for what is added, the machine is too busy to tell."""
+    return _median([sample.value for sample in _column(samples, ADDED, index, DIRECT)])
 
 
 def _misses(kind: FigureKind, value: float, ratio: float) -> bool:
