@@ -260,7 +260,11 @@ class Judge:
             return False
         work = [e for each in self._exchanges.values() for e in each if e.engine == engine]
         first, last = seen.began, seen.ended_at
-        open_then = sum(e.at <= last and (e.end_at is None or e.end_at >= first) for e in work)
+        died = [o.began for o in self._outages if o.engine == engine and o.kind != "freeze" and o.began < first]
+        open_then = sum(
+            e.at <= last and (e.end_at >= first if e.end_at is not None else not any(e.at <= at for at in died))
+            for e in work
+        )
         return open_then >= 0.9 * self._cap
 
     def _unreachable(self, engine: int, seen: Seen) -> str | None:
