@@ -225,7 +225,8 @@ class Judge:
                 return Judgement("excused", f"e{engine} died under it", [], outcomes)
             if exchanges and exchanges[-1].end == "raced" and (exchanges[-1].end_at or 0) > seen.began + _RACE_S:
                 return Judgement("excused", "its connection was closed a second after it was sent", [], outcomes)
-            if not exchanges and self._out(engine, seen.began, seen.ended_at, ("freeze",)):
+            unread = not any(e.engine == engine for e in exchanges)
+            if unread and self._out(engine, seen.began, seen.ended_at, ("freeze",)):
                 return Judgement("excused", f"e{engine} was frozen, then closed the connection unread", [], outcomes)
         if status == 503:
             broken = [] if any(name == "retry-after" for name, _ in seen.headers) else ["a 503 without Retry-After"]
