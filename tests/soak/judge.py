@@ -225,7 +225,8 @@ class Judge:
                 return Judgement("excused", f"e{engine} died under it", [], outcomes)
             if exchanges and exchanges[-1].end == "raced" and (exchanges[-1].end_at or 0) > seen.began + _RACE_S:
                 return Judgement("excused", "its connection was closed a second after it was sent", [], outcomes)
-            if not exchanges and self._out(engine, seen.began, seen.ended_at, ("freeze",)):
+            unread = not any(e.engine == engine for e in exchanges)
+            if unread and self._out(engine, seen.began, seen.ended_at, ("freeze",)):
                 return Judgement("excused", f"e{engine} was frozen, then closed the connection unread", [], outcomes)
         if status == 503:
             broken = [] if any(name == "retry-after" for name, _ in seen.headers) else ["a 503 without Retry-After"]
@@ -260,7 +261,11 @@ class Judge:
             return False
         work = [e for each in self._exchanges.values() for e in each if e.engine == engine]
         first, last = seen.began, seen.ended_at
-        open_then = sum(e.at <= last and (e.end_at is None or e.end_at >= first) for e in work)
+        died = [o.began for o in self._outages if o.engine == engine and o.kind != "freeze" and o.began < first]
+        open_then = sum(
+            e.at <= last and (e.end_at >= first if e.end_at is not None else not any(e.at <= at for at in died))
+            for e in work
+        )
         return open_then >= 0.9 * self._cap
 
     def _unreachable(self, engine: int, seen: Seen) -> str | None:
