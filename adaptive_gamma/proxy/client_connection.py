@@ -50,8 +50,8 @@ class ClientConnection(asyncio.Protocol):
     """One client. Its requests go to the data path, one at a time; the answer comes back through the methods below."""
 
     __slots__ = (
-        "_body", "_body_size", "_config", "_deadline", "_deaf", "_discarding", "_framing", "_intake",
-        "_keep_alive", "_loop", "_outbox", "_path", "_peer", "_phase", "_reader", "_ready", "_state", "_transport",
+        "_body", "_body_size", "_config", "_deadline", "_deaf", "_discarding", "_framing", "_intake", "_keep_alive",
+        "_loop", "_outbox", "_path", "_peer", "_phase", "_reader", "_ready", "_state", "_transport", "_unsent_before",
         "_write_paused", "exchange",
     )  # fmt: skip
 
@@ -150,6 +150,7 @@ class ClientConnection(asyncio.Protocol):
 
     def pause_writing(self) -> None:
         self._write_paused = True
+        self._unsent_before = self.unsent_bytes
         self._deadline.set(self._loop.time() + self._path.stall_s)
         if self.exchange is not None:
             self.exchange.client_paused()
@@ -207,6 +208,12 @@ class ClientConnection(asyncio.Protocol):
 
     def _overdue(self) -> None:
         if self._write_paused:
+            unsent, before = self.unsent_bytes, self._unsent_before
+            self._unsent_before = unsent
+            if unsent < before:
+                self._deadline.set(self._loop.time() + self._path.stall_s)
+                return
+            _log.info("a client read nothing for %g s; its connection is cut", self._path.stall_s)
             self.cut()
         elif self._phase is _Phase.BODY:
             self._stop((408, f"the request body stopped for {self._path.stall_s:g} s", "body_timeout"))
@@ -292,7 +299,7 @@ class ClientConnection(asyncio.Protocol):
         except Exception:
             _log.exception("request %s: the proxy failed", intake.client.request_id.decode())
             if self.exchange is not None:
-                self.exchange.fail()
+                self.exchange.on_fault()
             else:
                 self._path.ended(intake, "internal_error")
                 self._keep_alive = False

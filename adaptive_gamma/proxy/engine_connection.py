@@ -22,7 +22,14 @@ _FRAMING = (b"content-length", b"transfer-encoding")
 
 
 class ConnectionDied(ProtocolError):
-    """The engine closed the connection before the first byte of its answer."""
+    """The engine closed the connection before the first byte of its answer.
+
+    ``unread`` is True where the connection was reset: the engine's kernel does so when what we sent was not read.
+    """
+
+    def __init__(self, message: str, *, unread: bool) -> None:
+        self.unread = unread
+        super().__init__(message)
 
 
 class AnswerSink(Protocol):
@@ -43,6 +50,9 @@ class AnswerSink(Protocol):
 
     def on_failure(self, error: UpstreamError) -> None:
         """Nothing more will come."""
+
+    def on_fault(self) -> None:
+        """One of the calls above, or what it led to, raised; the event loop will log that. Nothing more will come."""
 
 
 class ConnectionOwner(Protocol):
@@ -149,7 +159,7 @@ class EngineConnection(asyncio.Protocol):
         sink = self._sink
         self.abort()
         if sink is not None:
-            sink.on_failure(error)
+            _tell_failure(sink, error)
 
     def _too_silent(self) -> None:
         if self._sink is None:
@@ -180,6 +190,14 @@ class EngineConnection(asyncio.Protocol):
             # Nothing was asked: bytes here would be taken for the answer to the next request.
             self.abort()
             return
+        try:
+            self._receive(data, sink)
+        except Exception:
+            self._sink = None
+            sink.on_fault()
+            raise
+
+    def _receive(self, data: bytes, sink: AnswerSink) -> None:
         self._received_any = True
         failure: ProtocolError | None = None
         try:
@@ -236,13 +254,14 @@ class EngineConnection(asyncio.Protocol):
         if sink is None:
             self._owner.forget(self)
         elif not self._received_any:
-            sink.on_failure(ConnectionDied("the engine closed the connection before it answered"))
+            unread = isinstance(exc, ConnectionResetError | BrokenPipeError)
+            _tell_failure(sink, ConnectionDied("the engine closed the connection before it answered", unread=unread))
         elif not self._head_done:
-            sink.on_failure(ProtocolError("the engine closed the connection inside the head of its answer"))
+            _tell_failure(sink, ProtocolError("the engine closed the connection inside the head of its answer"))
         elif exc is None and not any(name in _FRAMING for name, _ in self._headers):
             sink.on_end()
         else:
-            sink.on_failure(ProtocolError("the engine closed the connection in the middle of its answer"))
+            _tell_failure(sink, ProtocolError("the engine closed the connection in the middle of its answer"))
 
     # -- httptools callbacks ------------------------------------------------------------------------------------------
 
@@ -277,3 +296,11 @@ class EngineConnection(asyncio.Protocol):
             self._complete = True
             if not self._parser.should_keep_alive():
                 self._keep_alive = False
+
+
+def _tell_failure(sink: AnswerSink, error: UpstreamError) -> None:
+    try:
+        sink.on_failure(error)
+    except Exception:
+        sink.on_fault()
+        raise

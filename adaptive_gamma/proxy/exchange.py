@@ -117,8 +117,10 @@ class Exchange:
         if self._call is not None:
             self._call.resume()
 
-    def fail(self) -> None:
-        """A fault of ours; it has been logged."""
+    def on_fault(self) -> None:
+        """A fault of ours; it is logged elsewhere."""
+        if self._client.exchange is not self:
+            return  # it came after the end
         if self._passing:
             self._break_off("internal_error")
         else:

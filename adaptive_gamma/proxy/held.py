@@ -75,3 +75,6 @@ class HeldAnswer:
 
     def on_failure(self, error: UpstreamError) -> None:
         self._failure = error
+
+    def on_fault(self) -> None:
+        raise AssertionError("what is kept here cannot fail")

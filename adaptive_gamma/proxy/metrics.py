@@ -33,6 +33,7 @@ OUTCOMES = (
     "protocol_error",
     "timeout",
     "rejected",
+    "internal_error",
 )
 NO_REPLICA = "none"
 """Label of requests that ended before a replica or a class was chosen."""

@@ -1,8 +1,9 @@
 """The way to one engine: a pool of kept-alive connections without a cap, and calls that tell how their answer goes.
 
 A connection rests at most 4 s, below the 5 s after which a vLLM server closes it. A connection that was reused and
-dies before the first byte of an answer, right after the request was written, met the engine's own idle close: the
-request is sent once more on a fresh connection. A fresh connection that dies has taken the request; that is an error.
+dies before the first byte of an answer, reset or right after the request was written, met the engine's own idle close:
+the request is sent once more on a fresh connection. A fresh connection that dies has taken the request; that is an
+error.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ __all__ = ["Upstream", "UpstreamCall", "UpstreamLimits"]
 
 IDLE_S = 4.0
 RACE_S = 1.0
-"""A reused connection that dies later than this after the request was not closed for idleness."""
+"""A reused connection that is closed, not reset, later than this after the request was not closed for idleness."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,13 +108,17 @@ class UpstreamCall:
         self._connection = None
         if isinstance(error, ConnectionDied) and self._resend_until:
             loop = asyncio.get_running_loop()
-            met_idle_close = loop.time() <= self._resend_until
+            met_idle_close = error.unread or loop.time() <= self._resend_until
             self._resend_until = 0.0
             if met_idle_close:
                 self._pool.resent()
                 self._connecting = loop.create_task(self._connect())
                 return
         self.sink.on_failure(error)
+
+    def on_fault(self) -> None:
+        self._connection = None
+        self.sink.on_fault()
 
 
 class Upstream:

@@ -39,7 +39,7 @@ async def test_a_rejected_request_goes_elsewhere_as_it_was(status: int, early: b
     async with (
         GatedEngine(script, early=early) as full,
         GatedEngine() as free,
-        running_proxy([full, free]) as proxy,
+        running_proxy([full, free], affinity={"entries": 0}) as proxy,
     ):
         asked = 0
         while asked < 3 or not full.requests:
@@ -224,7 +224,7 @@ async def test_the_kept_rejection_breaks_off_after_all() -> None:
 async def test_a_connect_failure_goes_elsewhere_with_the_whole_body() -> None:
     async with GatedEngine() as dead:
         url = dead.url
-    async with GatedEngine() as engine, running_proxy([url, engine]) as proxy:
+    async with GatedEngine() as engine, running_proxy([url, engine], affinity={"entries": 0}) as proxy:
         for _ in range(12):
             answer = await proxy.ask(ASKED)
             assert (answer.status, answer.one("x-adaptive-gamma-replica")) == (200, "r1")

@@ -31,6 +31,7 @@ OUTCOMES = (
     "protocol_error",
     "timeout",
     "rejected",
+    "internal_error",
 )
 """The contract's, so that one with another name is seen as missing."""
 

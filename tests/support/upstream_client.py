@@ -48,3 +48,6 @@ class Asked:
                 future.set_exception(error)
         # Only one of the two may be awaited.
         self.head.exception()
+
+    def on_fault(self) -> None:
+        raise AssertionError("these methods do not fail")
