@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN = $(VENV)/bin
 PIP = $(BIN)/python -m pip --disable-pip-version-check install --quiet
 
-.PHONY: demo test lint types unit bench lock clean
+.PHONY: demo test lint types unit bench soak lock clean
 
 demo: $(VENV)/.demo
 	$(BIN)/adaptive-gamma demo
@@ -21,8 +21,13 @@ types: $(VENV)/.dev
 unit: $(VENV)/.dev
 	$(BIN)/pytest
 
+# `make bench BENCH="--quick --only requests"`: the options are those of `python -m benchmarks --help`.
 bench: $(VENV)/.dev
-	$(BIN)/python -m benchmarks
+	$(BIN)/python -m benchmarks $(BENCH)
+
+# Ten minutes; SOAK="--minutes 2 --streams 50" for less.
+soak: $(VENV)/.dev
+	$(BIN)/python -m tests.soak $(SOAK)
 
 $(VENV)/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \

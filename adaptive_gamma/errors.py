@@ -73,11 +73,13 @@ class TraceError(AdaptiveGammaError):
 class NoReplica(AdaptiveGammaError):
     """No replica can take the request.
 
-    ``model_unknown`` is True when every replica lists its models and none has the one asked for.
+    ``model_unknown`` is True when every replica lists its models and none has the one asked for. ``at_capacity`` is
+    True when a replica could serve it, but every such one is at its cap of open requests.
     """
 
-    def __init__(self, message: str, *, model_unknown: bool = False) -> None:
+    def __init__(self, message: str, *, model_unknown: bool = False, at_capacity: bool = False) -> None:
         self.model_unknown = model_unknown
+        self.at_capacity = at_capacity
         super().__init__(message)
 
 

@@ -3,12 +3,14 @@
 from adaptive_gamma.config.class_names import check_class_names
 from adaptive_gamma.config.load import load_settings, variable_of
 from adaptive_gamma.config.settings import (
+    AffinitySettings,
     ClassifySettings,
     ClassRule,
     DecisionSettings,
     DrainSettings,
     HealthSettings,
     LimitSettings,
+    LoadSettings,
     ReplicaSettings,
     RetrySettings,
     ScrapeSettings,
@@ -16,12 +18,14 @@ from adaptive_gamma.config.settings import (
 )
 
 __all__ = [
+    "AffinitySettings",
     "ClassRule",
     "ClassifySettings",
     "DecisionSettings",
     "DrainSettings",
     "HealthSettings",
     "LimitSettings",
+    "LoadSettings",
     "ReplicaSettings",
     "RetrySettings",
     "ScrapeSettings",

@@ -27,12 +27,14 @@ from adaptive_gamma.config.values import (
 )
 
 __all__ = [
+    "AffinitySettings",
     "ClassRule",
     "ClassifySettings",
     "DecisionSettings",
     "DrainSettings",
     "HealthSettings",
     "LimitSettings",
+    "LoadSettings",
     "ReplicaSettings",
     "RetrySettings",
     "ScrapeSettings",
@@ -41,6 +43,7 @@ __all__ = [
 
 _Seconds = Annotated[float, Field(gt=0, le=86_400)]
 _ShortSeconds = Annotated[float, Field(gt=0, le=60)]
+_Cap = Annotated[int, Field(ge=1, le=1_000_000)]
 
 
 class _Section(BaseModel):
@@ -67,6 +70,8 @@ class ReplicaSettings(_Section):
     """``auto`` asks the engine; 0 is a plain replica; a number or a schedule [[first, last, gamma], ...] otherwise."""
     model: str | None = None
     """Serve only this model name from the replica; null takes the engine's own list."""
+    max_in_flight: _Cap | None = None
+    """Most requests of ours open on the replica at once; null takes ``load.max_in_flight``."""
 
     @field_validator("url")
     @classmethod
@@ -115,6 +120,8 @@ class HealthSettings(_Section):
     timeout_s: _ShortSeconds = 2.0
     down_after: Annotated[int, Field(ge=1, le=100)] = 3
     up_after: Annotated[int, Field(ge=1, le=100)] = 2
+    ramp_s: Annotated[float, Field(ge=0, le=3600)] = 30.0
+    """How long a replica that comes back, restarts or joins a running fleet is priced above its load; 0: not at all."""
 
 
 class LimitSettings(_Section):
@@ -122,6 +129,30 @@ class LimitSettings(_Section):
     connect_timeout_s: _ShortSeconds = 5.0
     first_byte_timeout_s: _Seconds = 600.0
     idle_timeout_s: _Seconds = 300.0
+
+
+class LoadSettings(_Section):
+    """What happens when there is more to do than the replicas should take. Off by default: engines queue by themselves.
+
+    A request that could be served, but only by replicas at their cap, waits while the queue has room for it, and is
+    answered 503 with Retry-After when it has none or the wait is over.
+    """
+
+    max_in_flight: _Cap | None = None
+    """Most requests of ours open on one replica at once, for replicas without a number of their own; null: no cap."""
+    queue: Annotated[int, Field(ge=0, le=1_000_000)] = 0
+    """Requests that may wait for a place on a replica."""
+    queue_timeout_s: _Seconds = 30.0
+    """Longest wait for one."""
+
+
+class AffinitySettings(_Section):
+    """The memory of which replica served a session or a long prompt last, whose KV cache may still hold it."""
+
+    entries: Annotated[int, Field(ge=0, le=10_000_000)] = 8192
+    """Sessions and prompt blocks remembered, the longest unused forgotten first; 0 switches affinity off."""
+    max_age_s: _Seconds = 600.0
+    """After this long a cache is no longer believed to hold anything."""
 
 
 class RetrySettings(_Section):
@@ -160,6 +191,8 @@ class Settings(BaseSettings):
     scrape: ScrapeSettings = ScrapeSettings()
     health: HealthSettings = HealthSettings()
     limits: LimitSettings = LimitSettings()
+    load: LoadSettings = LoadSettings()
+    affinity: AffinitySettings = AffinitySettings()
     retry: RetrySettings = RetrySettings()
     drain: DrainSettings = DrainSettings()
     decision: DecisionSettings = DecisionSettings()
@@ -175,6 +208,14 @@ class Settings(BaseSettings):
     @classmethod
     def _key(cls, value: SecretStr | None) -> SecretStr | None:
         return None if value is None else SecretStr(secret_token(value.get_secret_value()))
+
+    @field_validator("load")
+    @classmethod
+    def _queue_before_a_cap(cls, value: LoadSettings, info: ValidationInfo) -> LoadSettings:
+        replicas = info.data.get("replicas", ())
+        if value.queue and value.max_in_flight is None and replicas and all(r.max_in_flight is None for r in replicas):
+            raise ValueError("queue needs a max_in_flight here or at a replica: without a cap nothing ever waits")
+        return value
 
     @model_validator(mode="after")
     def _distinct(self) -> Settings:

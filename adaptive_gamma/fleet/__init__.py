@@ -4,6 +4,7 @@ from adaptive_gamma.fleet.fleet import Fleet
 from adaptive_gamma.fleet.gamma import GammaMismatch
 from adaptive_gamma.fleet.health import HealthMonitor
 from adaptive_gamma.fleet.open_requests import OpenRequest
+from adaptive_gamma.fleet.options import FleetOptions
 from adaptive_gamma.fleet.replica import AcceptancePrior, FleetReplica
 from adaptive_gamma.fleet.window import AcceptanceWindow, PositionRate, WindowUpdate
 
@@ -11,6 +12,7 @@ __all__ = [
     "AcceptancePrior",
     "AcceptanceWindow",
     "Fleet",
+    "FleetOptions",
     "FleetReplica",
     "GammaMismatch",
     "HealthMonitor",

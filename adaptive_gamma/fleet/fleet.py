@@ -4,30 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import math
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from pydantic import SecretStr
 
-from adaptive_gamma.config.settings import HealthSettings, ReplicaSettings, ScrapeSettings
-from adaptive_gamma.errors import ScrapeError
-from adaptive_gamma.fleet.models import read_model_list
+from adaptive_gamma.config.settings import HealthSettings, LoadSettings, ReplicaSettings, ScrapeSettings
 from adaptive_gamma.fleet.open_requests import OpenRequest
+from adaptive_gamma.fleet.options import FleetOptions
 from adaptive_gamma.fleet.replica import AcceptancePrior, FleetReplica
-from adaptive_gamma.fleet.scrape import EngineClient
+from adaptive_gamma.fleet.watch import ReplicaWatch
 from adaptive_gamma.routing.replica import ReplicaState
 
 __all__ = ["Fleet"]
 
 _log = logging.getLogger("adaptive_gamma.fleet")
-_MODELS_PATH = "/v1/models"
-_FAULTS = (ArithmeticError, ValueError, TypeError, LookupError)
-"""What a page that nobody foresaw can raise in the code that reads it (an error of Unicode is a ValueError). A look
-that ends in one is lost and the next one is made all the same: a loop that ended would leave its replica unknown until
-a restart, for one bad page. It is a fault of ours, so it is logged with its traceback and counted. Anything else, such
-as an AttributeError or a failing assertion, is no page's doing and ends the loop."""
 
 
 class Fleet:
@@ -39,10 +31,14 @@ class Fleet:
     the reason ``internal``, and the loop goes on. All loops look at once when the fleet starts, and from then on at
     moments spread over the interval: the work of a large fleet in one go would hold up the requests of this process.
 
+    A replica is its name, its address and its engine's dialect: one that gets another address is another replica of
+    the same name. What is open on a replica is counted with it until it ends, whatever becomes of the replica.
+
     Args:
         replicas: the engines, in the order of ``states``.
         scrape: interval, time limit and age limit of readings.
-        health: path, interval, time limit and thresholds of probes.
+        health: path, interval, time limit and thresholds of probes, and the length of the slow start.
+        load: the cap on open requests of replicas without one of their own.
         api_key: sent to engines as a bearer token.
         clock: monotonic seconds, the clock of ``ReplicaState.fresh_until``.
         policy: gives the acceptance expected of each class; may be set later.
@@ -54,82 +50,137 @@ class Fleet:
         *,
         scrape: ScrapeSettings,
         health: HealthSettings,
+        load: LoadSettings | None = None,
         api_key: SecretStr | None = None,
         clock: Callable[[], float] = time.monotonic,
         policy: AcceptancePrior | None = None,
     ) -> None:
         self.policy = policy
+        self.on_cache_lost: Callable[[str], None] | None = None
+        """Called with the name of a replica whose KV cache can no longer be counted on: it was removed or got another
+        address, its engine restarted, or it came back from down or from sleep."""
+        self.replicas: tuple[FleetReplica, ...] = ()
+        self.leaving: tuple[FleetReplica, ...] = ()
+        """Replicas removed while requests were open on them; each vanishes when its last request ends."""
+        self.states: list[ReplicaState] = []
+        """The state of each of ``replicas``, in their order. ``replace`` makes a new list."""
         self._clock = clock
-        self._scrape = scrape
-        self._health = health
-        self.replicas: tuple[FleetReplica, ...] = tuple(
-            FleetReplica(settings, scrape=scrape, health=health, clock=clock) for settings in replicas
-        )
-        self.states: list[ReplicaState] = [replica.state for replica in self.replicas]
-        self._by_name = {replica.name: replica for replica in self.replicas}
-        if len(self._by_name) != len(self.replicas):
-            raise ValueError("replica names must be distinct")
-        self._clients = {replica.name: EngineClient(replica.url, api_key) for replica in self.replicas}
-        self._tasks: list[asyncio.Task[None]] = []
-        self._faults_logged: set[tuple[str, str, type[Exception]]] = set()
+        self._options = FleetOptions(scrape, health, load or LoadSettings(), api_key)
+        self._by_name: dict[str, FleetReplica] = {}
+        self._watches: dict[FleetReplica, ReplicaWatch] = {}
+        self._ending: set[asyncio.Task[None]] = set()
+        self._running = False
+        self._looked = False
+        self._take(self._resolved(replicas, self._options))
 
     @property
     def looked(self) -> bool:
-        """Whether every replica has been looked at once, with or without success."""
-        return all(r.scraped_at is not None or r.scrape_error is not None for r in self.replicas)
+        """Whether every replica that the fleet started with has been looked at once, with or without success."""
+        if not self._looked:
+            self._looked = all(r.scraped_at is not None or r.scrape_error is not None for r in self.replicas)
+        return self._looked
 
     def by_name(self, name: str) -> FleetReplica:
-        """The replica called ``name``. Raises KeyError when there is none."""
-        return self._by_name[name]
+        """The replica called ``name``, or the one that is leaving. Raises KeyError when there is none."""
+        replica = self._by_name.get(name)
+        if replica is None:
+            replica = next((each for each in self.leaving if each.name == name), None)
+        if replica is None:
+            raise KeyError(name)
+        return replica
 
     async def start(self) -> None:
         """Start watching. Returns at once; readings arrive as the engines answer."""
-        if self._tasks:
+        if self._running:
             raise RuntimeError("the fleet is being watched already")
-        for index, replica in enumerate(self.replicas):
-            phase = index / len(self.replicas)
-            for what, interval_s, look in (
-                ("scrape", self._scrape.interval_s, self._scrape_one),
-                ("health", self._health.interval_s, self._check_one),
-            ):
-                task = asyncio.create_task(_every(interval_s, phase, look, replica), name=f"{what} {replica.name}")
-                task.add_done_callback(_report_end)
-                self._tasks.append(task)
+        self._running = True
+        self._start_watches(self.replicas)
 
     async def stop(self) -> None:
         """Stop watching and close the connections to the engines. A stopped fleet is not started again."""
-        tasks, self._tasks = self._tasks, []
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        await asyncio.gather(*(client.close() for client in self._clients.values()))
+        self._running = False
+        await asyncio.gather(*(watch.stop() for watch in self._watches.values()), *self._ending)
+
+    def replace(self, replicas: Sequence[ReplicaSettings], options: FleetOptions | None = None) -> None:
+        """Go on with other replicas, or with the same ones and other ``options``. All or nothing.
+
+        A replica that stays keeps its state object, its readings and its open requests. One that is new, or that
+        comes back while its last requests are still open, is priced above its load for the ramp. One that is gone
+        gets no more requests; what is open on it is counted until it ends.
+
+        Must be called in the running event loop. Raises ValueError, and changes nothing, when two have one name.
+        """
+        loop = asyncio.get_running_loop()
+        options = options or self._options
+        after = self._resolved(replicas, options)
+        before, afresh = self.replicas, not options.looks_as(self._options)
+        stay = set(before) & set(after)
+        removed = [replica for replica in before if replica not in stay]
+        joined = [replica for replica in after if replica not in stay]
+        self._options = options
+        for replica, settings in zip(after, replicas, strict=True):
+            replica.reconfigure(settings, options)
+        for watch in [self._watches.pop(replica) for replica in (before if afresh else removed)]:
+            ending = loop.create_task(watch.stop())
+            self._ending.add(ending)
+            ending.add_done_callback(self._ending.discard)
+        self._take(after)
+        for replica in joined:
+            replica.join()
+            _log.info("replica %s joins at %s", replica.name, replica.url)
+        for replica in removed:
+            replica.leave(self._vanish)
+            _log.info("replica %s at %s leaves: %d open", replica.name, replica.url, replica.state.in_flight)
+        back = set(joined)
+        self.leaving = tuple(r for r in (*self.leaving, *removed) if r not in back and r.state.in_flight)
+        if self._running:
+            self._start_watches(joined)
+            if afresh:
+                self._start_watches([replica for replica in after if replica in stay], now=False)
+        for replica in removed:
+            self._cache_lost(replica.name)
 
     async def scrape_once(self) -> None:
         """Read all replicas at the same time, and return when the last one answered or ran out of time."""
-        await asyncio.gather(*(self._scrape_one(replica) for replica in self.replicas))
+        await asyncio.gather(*(self._watches[replica].scrape() for replica in self.replicas))
 
     async def check_health_once(self) -> None:
         """Probe all replicas and ask them for their models, all at the same time."""
-        await asyncio.gather(*(self._check_one(replica) for replica in self.replicas))
+        await asyncio.gather(*(self._watches[replica].check() for replica in self.replicas))
 
     def open_request(self, name: str, request_class: str) -> OpenRequest:
         """Count a request as open on a replica for the length of a ``with`` block, however the block ends.
 
-        Raises KeyError when there is no such replica.
+        Raises KeyError when there is no such replica, or when it is leaving.
         """
         return self._by_name[name].open_request(request_class)
 
+    # What requests met. They speak of a replica by its name, and it may have left in the meantime: then nothing is
+    # noted, as there is nothing left to decide about it.
+
     def note_connect_failure(self, name: str) -> None:
         """A request could not connect: counts as a failed health probe."""
-        self._by_name[name].connect_failed()
+        if (replica := self._by_name.get(name)) is not None:
+            replica.connect_failed()
+
+    def note_failure(self, name: str) -> None:
+        """An answer that speaks against the replica: 5xx other than 503, broken off, or timed out.
+
+        ``down_after`` of them in a row, no other answer between them, take the replica down. 4xx, 429 and 503 are no
+        failures: the first two are the client's, and an engine that says it is busy is alive.
+        """
+        if (replica := self._by_name.get(name)) is not None:
+            replica.request_failed()
 
     def note_success(self, name: str) -> None:
-        """A request was answered: connections refused before it no longer count."""
-        self._by_name[name].answered()
+        """A request was answered: connections refused and answers failed before it no longer count."""
+        if (replica := self._by_name.get(name)) is not None:
+            replica.answered()
 
     def note_response(self, name: str, body: Mapping[str, object]) -> None:
         """A response's JSON body (or the last object of a stream), from which some engines' gamma can be learned."""
-        self._by_name[name].took_response(body)
+        if (replica := self._by_name.get(name)) is not None:
+            replica.took_response(body)
 
     def set_draining(self, name: str, draining: bool) -> None:
         """Keep new requests from a replica, or let them come again. Raises KeyError when there is no such replica."""
@@ -138,10 +189,20 @@ class Fleet:
             _log.info("replica %s: draining %s", name, "starts" if draining else "ends")
         replica.state.draining = draining
 
+    def in_flight(self) -> dict[str, int]:
+        """Our open requests by replica name; what is open at a name's former address counts with it."""
+        counts = {replica.name: replica.state.in_flight for replica in self.replicas}
+        for replica in self.leaving:
+            counts[replica.name] = counts.get(replica.name, 0) + replica.state.in_flight
+        return counts
+
+    def rows(self) -> Iterator[dict[str, Any]]:
+        """``replicas`` of ``/status``, each as it is when it is asked for; those that are leaving come last."""
+        return (replica.as_dict(self._clock()) for replica in (*self.replicas, *self.leaving))
+
     def status(self) -> list[dict[str, Any]]:
         """``replicas`` of ``/status``, as they are now."""
-        now = self._clock()
-        return [replica.as_dict(now) for replica in self.replicas]
+        return list(self.rows())
 
     def models_page(self) -> dict[str, Any] | None:
         """The body of ``/v1/models``: what the replicas list, each model once, as the first replica that has it
@@ -154,76 +215,36 @@ class Fleet:
             entries.setdefault(entry["id"], entry)
         return {"object": "list", "data": list(entries.values())}
 
-    async def _scrape_one(self, replica: FleetReplica) -> None:
-        started_at, in_flight = self._clock(), replica.state.in_flight
-        try:
-            pages = await self._clients[replica.name].pages(
-                replica.dialect.metrics_paths, timeout_s=self._scrape.timeout_s
-            )
-            reading = replica.dialect.read(pages)
-            replica.took_reading(reading, started_at=started_at, in_flight_at_start=in_flight, prior=self.policy)
-        except ScrapeError as error:
-            replica.missed_reading(error, self._clock())
-        except _FAULTS as fault:
-            self._log_fault("scrape", replica, fault)
-            replica.missed_reading(ScrapeError("internal", type(fault).__name__), self._clock())
-
-    async def _check_one(self, replica: FleetReplica) -> None:
-        await asyncio.gather(
-            self._surviving("health", replica, self._probe), self._surviving("models", replica, self._list_models)
+    def _resolved(self, replicas: Sequence[ReplicaSettings], options: FleetOptions) -> tuple[FleetReplica, ...]:
+        """The replica of each of the settings: one that is here already, or a new one."""
+        if len({settings.name for settings in replicas}) != len(replicas):
+            raise ValueError("replica names must be distinct")
+        here = {(r.name, r.url, r.engine): r for r in (*self.replicas, *self.leaving)}
+        return tuple(
+            here.get((settings.name, settings.url, settings.engine))
+            or FleetReplica(settings, options, clock=self._clock, cache_lost=self._cache_lost)
+            for settings in replicas
         )
 
-    async def _surviving(
-        self, what: str, replica: FleetReplica, look: Callable[[FleetReplica], Awaitable[None]]
-    ) -> None:
-        """A look beside the scrape: its faults are counted with the scrapes', and say nothing about the readings."""
-        try:
-            await look(replica)
-        except _FAULTS as fault:
-            self._log_fault(what, replica, fault)
-            replica.scrape_failures["internal"] += 1
+    def _take(self, replicas: tuple[FleetReplica, ...]) -> None:
+        self.replicas = replicas
+        self.states = [replica.state for replica in replicas]
+        self._by_name = {replica.name: replica for replica in replicas}
+        for replica in replicas:
+            if replica not in self._watches:
+                self._watches[replica] = ReplicaWatch(
+                    replica, self._options, prior=lambda: self.policy, clock=self._clock
+                )
 
-    def _log_fault(self, what: str, replica: FleetReplica, fault: Exception) -> None:
-        """Once for each kind of fault, not once an interval."""
-        key = (what, replica.name, type(fault))
-        if key not in self._faults_logged:
-            self._faults_logged.add(key)
-            _log.error("replica %s: a look at its %s met a fault and is lost", replica.name, what, exc_info=fault)
+    def _start_watches(self, replicas: Sequence[FleetReplica], *, now: bool = True) -> None:
+        for index, replica in enumerate(replicas):
+            self._watches[replica].start(index / len(replicas), now=now)
 
-    async def _probe(self, replica: FleetReplica) -> None:
-        try:
-            await self._clients[replica.name].fetch(self._health.path, timeout_s=self._health.timeout_s)
-        except ScrapeError as error:
-            replica.took_probe(error)
-        else:
-            replica.took_probe(None)
+    def _vanish(self, replica: FleetReplica) -> None:
+        """The last request of a replica that was leaving has ended."""
+        self.leaving = tuple(each for each in self.leaving if each is not replica)
+        _log.info("replica %s at %s is gone", replica.name, replica.url)
 
-    async def _list_models(self, replica: FleetReplica) -> None:
-        """A list that cannot be had or understood leaves the last one known, or none."""
-        try:
-            page = await self._clients[replica.name].fetch(_MODELS_PATH, timeout_s=self._health.timeout_s)
-        except ScrapeError:
-            return
-        listed = read_model_list(page)
-        if listed is not None:
-            replica.took_models(listed)
-
-
-async def _every(
-    interval_s: float, phase: float, look: Callable[[FleetReplica], Awaitable[None]], replica: FleetReplica
-) -> None:
-    """Look now, and then once an interval at its ``phase`` (0..1), counted from now."""
-    loop = asyncio.get_running_loop()
-    due = loop.time() + interval_s * phase
-    while True:
-        await look(replica)
-        now = loop.time()
-        if due <= now:
-            due += interval_s * (math.floor((now - due) / interval_s) + 1)
-        await asyncio.sleep(due - now)
-
-
-def _report_end(task: asyncio.Task[None]) -> None:
-    """A loop that ends by itself has met a fault of ours; its replica's readings go stale, and the log says why."""
-    if not task.cancelled() and task.exception() is not None:
-        _log.error("the loop %r ended", task.get_name(), exc_info=task.exception())
+    def _cache_lost(self, name: str) -> None:
+        if self.on_cache_lost is not None:
+            self.on_cache_lost(name)

@@ -8,25 +8,40 @@ __all__ = ["HealthMonitor"]
 class HealthMonitor:
     """Up until ``down_after`` failures in a row, then down until ``up_after`` successful probes in a row.
 
-    Failures are probes that failed and connections that requests could not make; they add up, so a replica that
-    refuses connections goes down before the next probe. A request that was answered clears only the refused
-    connections: an engine whose health page says it is broken may well still answer something. For the same reason
-    only probes bring a replica up again.
+    Two rows are counted. One holds probes that failed and connections that requests could not make; they add up, so a
+    replica that refuses connections goes down before the next probe. The other holds answers that failed: a health
+    page that says all is well does not end it, only an answer does. A request that was answered ends that row and
+    forgets the refused connections, but not the failed probes: an engine whose health page says it is broken may well
+    still answer something. For the same reason only probes bring a replica up again.
     """
 
-    __slots__ = ("_connect_failures", "_down_after", "_probe_failures", "_successes", "_up", "_up_after", "changes")
+    __slots__ = (
+        "_answer_failures",
+        "_connect_failures",
+        "_down_after",
+        "_probe_failures",
+        "_successes",
+        "_up",
+        "_up_after",
+        "changes",
+    )
 
     def __init__(self, *, down_after: int = 3, up_after: int = 2) -> None:
+        self._up = True
+        self._probe_failures = 0
+        self._connect_failures = 0
+        self._answer_failures = 0
+        self._successes = 0
+        self.set_limits(down_after=down_after, up_after=up_after)
+        self.changes = 0
+        """How often the state has changed."""
+
+    def set_limits(self, *, down_after: int, up_after: int) -> None:
+        """Use other lengths of rows from the next event on."""
         if down_after < 1 or up_after < 1:
             raise ValueError("down_after and up_after must be at least 1")
         self._down_after = down_after
         self._up_after = up_after
-        self._up = True
-        self._probe_failures = 0
-        self._connect_failures = 0
-        self._successes = 0
-        self.changes = 0
-        """How often the state has changed."""
 
     @property
     def up(self) -> bool:
@@ -34,8 +49,8 @@ class HealthMonitor:
 
     @property
     def failures(self) -> int:
-        """Failures in a row, as they count towards going down."""
-        return self._probe_failures + self._connect_failures
+        """Failures in a row, as they count towards going down: those of the longer row."""
+        return max(self._probe_failures + self._connect_failures, self._answer_failures)
 
     def probed(self, ok: bool) -> bool:
         """A health probe came back. True when the state changed."""
@@ -55,9 +70,14 @@ class HealthMonitor:
         self._connect_failures += 1
         return self._failed()
 
+    def answer_failed(self) -> bool:
+        """A request got an answer that speaks against the engine, or half of one. True when the state changed."""
+        self._answer_failures += 1
+        return self._failed()
+
     def answered(self) -> None:
         """A request got an answer."""
-        self._connect_failures = 0
+        self._connect_failures = self._answer_failures = 0
 
     def _failed(self) -> bool:
         self._successes = 0
@@ -67,6 +87,6 @@ class HealthMonitor:
 
     def _change(self, *, up: bool) -> bool:
         self._up = up
-        self._probe_failures = self._connect_failures = self._successes = 0
+        self._probe_failures = self._connect_failures = self._answer_failures = self._successes = 0
         self.changes += 1
         return True

@@ -16,19 +16,19 @@ class OpenRequests:
     Keeps ``state.in_flight``.
     """
 
-    __slots__ = ("_clock", "_counts", "_seconds", "_since", "_state")
+    __slots__ = ("_classes", "_clock", "_state", "on_idle")
 
     def __init__(self, state: ReplicaState, clock: Callable[[], float]) -> None:
+        self.on_idle: Callable[[], None] | None = None
+        """Called each time the last open request ends."""
         self._state = state
         self._clock = clock
-        self._counts: dict[str, int] = {}
-        self._seconds: dict[str, float] = {}
-        self._since = clock()
+        self._classes: dict[str, _OpenOfClass] = {}
 
     @property
     def by_class(self) -> dict[str, int]:
         """Open requests now, by class; a class without any is absent."""
-        return dict(self._counts)
+        return {name: of_class.count for name, of_class in self._classes.items() if of_class.count}
 
     def seconds_by_class(self) -> dict[str, float]:
         """Request-seconds each class had open since :meth:`forget_seconds`.
@@ -36,39 +36,54 @@ class OpenRequests:
         A sequence makes one draft per engine step whatever its class, so these are the classes' shares of the drafts
         in that time, short and long requests alike, as far as requests wait in the engine equally long.
         """
-        self._accrue()
-        return dict(self._seconds)
+        now = self._clock()
+        return {name: seconds for name, each in self._classes.items() if (seconds := each.seconds_until(now)) > 0}
 
     def forget_seconds(self) -> None:
         """Start a new period."""
-        self._accrue()
-        self._seconds.clear()
+        now = self._clock()
+        self._classes = {name: _OpenOfClass(each.count, now) for name, each in self._classes.items() if each.count}
 
     def opened(self, request_class: str) -> None:
-        self._accrue()
-        self._counts[request_class] = self._counts.get(request_class, 0) + 1
+        now = self._clock()
+        of_class = self._classes.get(request_class)
+        if of_class is None:
+            self._classes[request_class] = _OpenOfClass(1, now)
+        else:
+            of_class.accrue(now)
+            of_class.count += 1
         self._state.in_flight += 1
 
     def closed(self, request_class: str) -> None:
-        self._accrue()
-        left = self._counts[request_class] - 1
-        if left:
-            self._counts[request_class] = left
-        else:
-            del self._counts[request_class]
+        of_class = self._classes[request_class]
+        of_class.accrue(self._clock())
+        of_class.count -= 1
         self._state.in_flight -= 1
+        if self.on_idle is not None and not self._state.in_flight:
+            self.on_idle()
 
-    def _accrue(self) -> None:
-        now = self._clock()
-        passed = now - self._since
-        if passed > 0:
-            for name, count in self._counts.items():
-                self._seconds[name] = self._seconds.get(name, 0.0) + count * passed
-            self._since = now
+
+class _OpenOfClass:
+    """How many requests of a class are open, and for how many request-seconds some were."""
+
+    __slots__ = ("count", "seconds", "since")
+
+    def __init__(self, count: int, since: float) -> None:
+        self.count = count
+        self.since = since
+        self.seconds = 0.0
+
+    def seconds_until(self, now: float) -> float:
+        return self.seconds + self.count * max(now - self.since, 0.0)
+
+    def accrue(self, now: float) -> None:
+        if now > self.since:
+            self.seconds += self.count * (now - self.since)
+            self.since = now
 
 
 class OpenRequest:
-    """A request on its way: counted from ``with`` to the end of the block, however that ends."""
+    """A request on its way: counted from ``begin`` to ``end``, or as the block of a ``with`` statement."""
 
     __slots__ = ("_open", "_request_class", "_requests")
 
@@ -77,16 +92,24 @@ class OpenRequest:
         self._request_class = request_class
         self._open = False
 
-    def __enter__(self) -> OpenRequest:
+    def begin(self) -> OpenRequest:
+        """Count it. Raises RuntimeError when it is counted already."""
         if self._open:
             raise RuntimeError("this request is open already")
         self._requests.opened(self._request_class)
         self._open = True
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def end(self) -> None:
+        """Count it no more; harmless when it is not counted."""
         if self._open:
             self._open = False
             self._requests.closed(self._request_class)
+
+    def __enter__(self) -> OpenRequest:
+        return self.begin()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.end()

@@ -8,13 +8,14 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
-from adaptive_gamma.config.settings import HealthSettings, ReplicaSettings, ScrapeSettings
+from adaptive_gamma.config.settings import ReplicaSettings
 from adaptive_gamma.engines import Dialect, EngineReading, dialect_for
 from adaptive_gamma.errors import ScrapeError
 from adaptive_gamma.fleet.gamma import EngineEvidence, GammaFinding, GammaMismatch, configured_gamma, find_gamma
 from adaptive_gamma.fleet.health import HealthMonitor
 from adaptive_gamma.fleet.models import ModelList
 from adaptive_gamma.fleet.open_requests import OpenRequest, OpenRequests
+from adaptive_gamma.fleet.options import FleetOptions
 from adaptive_gamma.fleet.window import AcceptanceWindow, PositionRate
 from adaptive_gamma.routing.replica import GammaSchedule, ReplicaState
 
@@ -41,26 +42,25 @@ class FleetReplica:
 
     Args:
         settings: the replica as configured.
-        scrape: how long a reading may be believed, and the half-life of the acceptance window.
-        health: how many probes in a row count.
+        options: what holds for all replicas alike.
         clock: monotonic seconds.
+        cache_lost: called with the replica's name when its engine's KV cache can no longer be counted on.
     """
 
     def __init__(
         self,
         settings: ReplicaSettings,
+        options: FleetOptions,
         *,
-        scrape: ScrapeSettings,
-        health: HealthSettings,
         clock: Callable[[], float],
+        cache_lost: Callable[[str], None],
     ) -> None:
-        self.settings = settings
         self.name = settings.name
         self.url = settings.url
         self.engine = settings.engine
         self.dialect: Dialect = dialect_for(settings.engine)
         self.state = ReplicaState(name=settings.name)
-        self.health = HealthMonitor(down_after=health.down_after, up_after=health.up_after)
+        self.health = HealthMonitor()
         self.reading: EngineReading | None = None
         self.scraped_at: float | None = None
         """Monotonic seconds at which the scrape behind ``reading`` started."""
@@ -74,16 +74,19 @@ class FleetReplica:
         """Restarts of the engine seen in its counters."""
         self.model_entries: list[dict[str, Any]] | None = None
         """What the engine's model list holds (restricted to the configured model); None until known."""
-        self._stale_after_s = scrape.stale_after_s
-        self._configured = configured_gamma(settings.gamma)
+        self.leaving = False
+        """Whether it was removed and only waits for its last requests to end."""
+        self._clock = clock
+        self._cache_lost = cache_lost
         self._seen = EngineEvidence()
-        self._window = AcceptanceWindow(scrape.half_life_s)
+        self._window = AcceptanceWindow()
         self._open = OpenRequests(self.state, clock)
         self._mismatch: GammaMismatch | None = None
         self._model_missing = False
         self._models_dropped = False
-        if settings.model is not None:
-            self.state.models = frozenset({settings.model})
+        self.settings = settings
+        self._configure(settings, options)
+        self._take_models(settings.model)
         self._take_finding(find_gamma(self._configured, self._seen), announce=False)
 
     @property
@@ -122,6 +125,26 @@ class FleetReplica:
         """Count a request as open for the length of a ``with`` block."""
         return OpenRequest(self._open, request_class)
 
+    def reconfigure(self, settings: ReplicaSettings, options: FleetOptions) -> None:
+        """Go on with other settings of the same replica. What was read and is open stays."""
+        before, self.settings = self.settings, settings
+        self._configure(settings, options)
+        if settings.model != before.model:
+            self._take_models(settings.model)
+        if settings.gamma != before.gamma:
+            self._take_finding(find_gamma(self._configured, self._seen))
+
+    def join(self) -> None:
+        """The replica is (again) one of a fleet that serves already: it starts slowly."""
+        self.leaving = self.state.draining = False
+        self._open.on_idle = None
+        self._ramp()
+
+    def leave(self, vanish: Callable[[FleetReplica], None]) -> None:
+        """The replica was removed: ``vanish`` is called when the last of its open requests has ended."""
+        self.leaving = self.state.draining = True
+        self._open.on_idle = lambda: vanish(self)
+
     def took_reading(
         self, reading: EngineReading, *, started_at: float, in_flight_at_start: int, prior: AcceptancePrior | None
     ) -> None:
@@ -150,6 +173,7 @@ class FleetReplica:
             self.restarts += 1
             self._seen.restarted()
             _log.warning("replica %s: the engine restarted, its counters began anew", self.name)
+            self._began_anew()
         if update.changed:
             _log.debug("replica %s: acceptance changed, the window before is dropped", self.name)
         self._seen.page(reading.speculative, reading.gamma)
@@ -200,6 +224,12 @@ class FleetReplica:
         """A request could not connect to the replica."""
         if self.health.connect_failed():
             _log.warning("replica %s is down: requests cannot connect", self.name)
+        self._refresh_health()
+
+    def request_failed(self) -> None:
+        """A request got an answer that speaks against the replica, or half of one."""
+        if self.health.answer_failed():
+            _log.warning("replica %s is down: its answers fail", self.name)
         self._refresh_health()
 
     def answered(self) -> None:
@@ -258,8 +288,33 @@ class FleetReplica:
         state.speculative, state.gamma = finding.speculative, finding.gamma
         state.refused_parameters = self.dialect.refused_parameters if finding.speculative else frozenset()
 
+    def _configure(self, settings: ReplicaSettings, options: FleetOptions) -> None:
+        self._configured = configured_gamma(settings.gamma)
+        self._stale_after_s = options.scrape.stale_after_s
+        self._ramp_s = options.health.ramp_s
+        self._window.half_life_s = options.scrape.half_life_s
+        self.health.set_limits(down_after=options.health.down_after, up_after=options.health.up_after)
+        own = settings.max_in_flight
+        self.state.max_in_flight = options.load.max_in_flight if own is None else own
+
+    def _take_models(self, only: str | None) -> None:
+        """Until the engine's next list: the configured model, or nothing known."""
+        self.state.models = None if only is None else frozenset({only})
+        self.model_entries, self._model_missing = None, False
+
     def _refresh_health(self) -> None:
-        self.state.healthy = self.health.up and self.awake is not False
+        before, self.state.healthy = self.state.healthy, self.health.up and self.awake is not False
+        if self.state.healthy and not before:
+            self._began_anew()
+
+    def _began_anew(self) -> None:
+        """The engine is back: its cache is cold, and a burst of all that waited for it would hit it at once."""
+        self._ramp()
+        self._cache_lost(self.name)
+
+    def _ramp(self) -> None:
+        if self._ramp_s > 0:
+            self.state.ramp_until, self.state.ramp_s = self._clock() + self._ramp_s, self._ramp_s
 
     def _acceptance_ratio(self, prior: AcceptancePrior | None) -> float | None:
         """Accepted tokens per draft seen over those the policy expects of the classes that were drafted for."""
@@ -313,6 +368,9 @@ class FleetReplica:
             "models": None if state.models is None else sorted(state.models),
             "restarts": self.restarts,
             "health_changes": self.health.changes,
+            "max_in_flight": state.max_in_flight,
+            "ramping": now < state.ramp_until,
+            "leaving": self.leaving,
             "notes": self.notes(),
         }
 

@@ -53,17 +53,11 @@ class EngineClient:
         }
         if api_key is not None:
             headers["authorization"] = f"Bearer {api_key.get_secret_value()}"
+        self._headers = headers
         library_log = logging.getLogger("httpx")
         if library_log.level == logging.NOTSET:
             library_log.setLevel(logging.WARNING)  # a line per call at INFO, thousands a minute for a fleet
-        self._client = httpx.AsyncClient(
-            headers=headers,
-            limits=httpx.Limits(max_connections=None, max_keepalive_connections=None, keepalive_expiry=_KEEPALIVE_S),
-            verify=_tls_context(),
-            timeout=None,  # one deadline over the whole exchange instead, set in fetch
-            trust_env=False,
-            follow_redirects=False,
-        )
+        self._connections = _Connections(headers)
 
     async def fetch(self, path: str, *, timeout_s: float, max_bytes: int = MAX_PAGE_BYTES) -> bytes:
         """GET a page.
@@ -73,8 +67,10 @@ class EngineClient:
         """
         body = bytearray()
         started = False
+        connections = self._connections
+        connections.users += 1
         try:
-            async with asyncio.timeout(timeout_s), self._client.stream("GET", self._base_url + path) as response:
+            async with asyncio.timeout(timeout_s), connections.client.stream("GET", self._base_url + path) as response:
                 if not response.is_success:
                     raise ScrapeError(f"status_{response.status_code}")
                 if response.headers.get("content-encoding", "identity").lower() != "identity":
@@ -85,11 +81,18 @@ class EngineClient:
                     if len(body) > max_bytes:
                         raise ScrapeError("too_large", f"more than {max_bytes} bytes")
         except TimeoutError:
+            if self._connections is connections:
+                # The library keeps a connection for ever whose call was cancelled between its making and its use.
+                self._connections = _Connections(self._headers)
             raise ScrapeError("timeout", f"no whole answer within {timeout_s:g} s") from None
         except (httpx.ConnectError, httpx.InvalidURL, UnicodeError) as error:  # the last: a name no resolver takes
             raise ScrapeError("connect", str(error)) from error
         except httpx.HTTPError as error:
             raise ScrapeError("truncated" if started else "protocol", str(error)) from error
+        finally:
+            connections.users -= 1
+            if connections is not self._connections and not connections.users:
+                await connections.client.aclose()
         return bytes(body)
 
     async def pages(self, paths: Sequence[str], *, timeout_s: float) -> dict[str, str]:
@@ -109,13 +112,30 @@ class EngineClient:
 
     async def close(self) -> None:
         """Close all connections."""
-        await self._client.aclose()
+        await self._connections.client.aclose()
 
     async def _attempt(self, path: str, timeout_s: float) -> bytes | ScrapeError:
         try:
             return await self.fetch(path, timeout_s=timeout_s)
         except ScrapeError as error:
             return error
+
+
+class _Connections:
+    """A pool of connections, and how many calls use it."""
+
+    __slots__ = ("client", "users")
+
+    def __init__(self, headers: dict[str, str]) -> None:
+        self.client = httpx.AsyncClient(
+            headers=headers,
+            limits=httpx.Limits(max_connections=None, max_keepalive_connections=None, keepalive_expiry=_KEEPALIVE_S),
+            verify=_tls_context(),
+            timeout=None,  # one deadline over the whole exchange instead, set in fetch
+            trust_env=False,
+            follow_redirects=False,
+        )
+        self.users = 0
 
 
 @functools.cache

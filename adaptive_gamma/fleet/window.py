@@ -121,7 +121,8 @@ class AcceptanceWindow:
     def __init__(self, half_life_s: float = 30.0) -> None:
         if not half_life_s > 0:
             raise ValueError(f"half_life_s must be positive, not {half_life_s}")
-        self._half_life_s = half_life_s
+        self.half_life_s = half_life_s
+        """May be changed; holds from the next look on."""
         self._last: SpeculationCounters | None = None
         self._last_at: float | None = None
         self._old = _Counts()
@@ -168,7 +169,7 @@ class AcceptanceWindow:
             return WindowUpdate(0.0, restarted, False)
         elapsed = max(at - previous_at, 0.0) if previous_at is not None else 0.0
         drafts = delta.weight
-        self._decay(0.5 ** (elapsed / self._half_life_s))
+        self._decay(0.5 ** (elapsed / self.half_life_s))
         self._append(delta)
         changed = self._forget_another_population()
         self._sum = None

@@ -112,7 +112,7 @@ class Policy:
 
         The list is kept and shared; callers only read it.
         """
-        key = (gamma if speculative else 0, self._bucket(context_tokens), speculative)
+        key = (gamma if speculative else 0, self.context_bucket(context_tokens), speculative)
         row = self._step_rows.get(key)
         if row is None:
             row = self._step_rows[key] = self._new_row(*key)
@@ -124,7 +124,7 @@ class Policy:
         Index n = 0 .. max_batch - 1. Dividing by a class's expected tokens gives its marginal cost per token. The list
         is kept and shared; callers only read it.
         """
-        key = (gamma if speculative else 0, self._bucket(context_tokens), speculative)
+        key = (gamma if speculative else 0, self.context_bucket(context_tokens), speculative)
         row = self._marginal_rows.get(key)
         if row is None:
             steps = self.step_row(gamma, context_tokens, speculative)
@@ -134,7 +134,7 @@ class Policy:
 
     def best_gamma(self, request_class: str, batch: int, context_tokens: float | None = None) -> int:
         """The best allowed gamma; beyond ``max_batch`` that of the largest batch, cut to the capture limit."""
-        row = self._best[self._class_of.get(request_class, self.default_class)][self._bucket(context_tokens)]
+        row = self._best[self._class_of.get(request_class, self.default_class)][self.context_bucket(context_tokens)]
         if batch <= self.max_batch:
             return row[batch] if batch >= 0 else row[0]
         limit = self.cost.largest_gamma(batch)
@@ -149,13 +149,14 @@ class Policy:
 
     def plain_wins_from(self, request_class: str, context_tokens: float | None = None) -> int | None:
         """The first batch from which no allowed gamma beats plain decoding; None where there is none in the table."""
-        return self._plain_wins[self.class_for(request_class)][self._bucket(context_tokens)]
+        return self._plain_wins[self.class_for(request_class)][self.context_bucket(context_tokens)]
 
     def prefill_seconds(self, tokens: int) -> float:
         """What prompt tokens add to a step where compute binds: an upper bound where memory does."""
         return tokens * self._token_seconds
 
-    def _bucket(self, context_tokens: float | None) -> int:
+    def context_bucket(self, context_tokens: float | None) -> int:
+        """The bucket whose prices a context has, counted from 0."""
         if context_tokens is None:
             return self._default_bucket
         return bisect_right(self._bucket_edges, context_tokens)

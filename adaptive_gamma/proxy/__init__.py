@@ -2,26 +2,27 @@
 
 from adaptive_gamma.proxy.admin_app import admin_app
 from adaptive_gamma.proxy.choice import Choice, Chooser, ServedPolicy
-from adaptive_gamma.proxy.data_app import DataApp
+from adaptive_gamma.proxy.data_path import DataPath
 from adaptive_gamma.proxy.data_plane import DataPlane
 from adaptive_gamma.proxy.decision_log import DecisionLog, DecisionRecord
-from adaptive_gamma.proxy.http_server import Listener, ProxyServer
+from adaptive_gamma.proxy.engine_connection import AnswerSink
+from adaptive_gamma.proxy.http_server import ProxyServer
 from adaptive_gamma.proxy.metrics import ProxyMetrics
-from adaptive_gamma.proxy.upstream import Upstream, UpstreamLimits, UpstreamResponse
+from adaptive_gamma.proxy.upstream import Upstream, UpstreamCall, UpstreamLimits
 
 __all__ = [
+    "AnswerSink",
     "Choice",
     "Chooser",
-    "DataApp",
+    "DataPath",
     "DataPlane",
     "DecisionLog",
     "DecisionRecord",
-    "Listener",
     "ProxyMetrics",
     "ProxyServer",
     "ServedPolicy",
     "Upstream",
+    "UpstreamCall",
     "UpstreamLimits",
-    "UpstreamResponse",
     "admin_app",
 ]

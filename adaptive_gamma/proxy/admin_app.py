@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
+from collections.abc import Iterable
 from typing import Annotated, Any
 
 from fastapi import FastAPI, Query, Response
@@ -32,29 +35,43 @@ def admin_app(plane: DataPlane) -> FastAPI:
 
     @app.get("/metrics", response_class=PlainTextResponse, summary="Prometheus exposition")
     async def metrics() -> Response:
-        return Response(plane.metrics.render(), headers={"content-type": _EXPOSITION})
+        return Response(await plane.metrics.page(), headers={"content-type": _EXPOSITION})
 
     @app.get("/status", response_class=JSONResponse, summary="The replicas as they are known now")
-    async def status() -> JSONResponse:
-        return JSONResponse(
-            {
-                "version": __version__,
-                "mode": plane.chooser.mode,
-                "draining": plane.draining,
-                "replicas": plane.fleet.status(),
-                "policy": _policy_summary(plane),
-            }
-        )
+    async def status() -> Response:
+        page = {
+            "version": __version__,
+            "mode": plane.chooser.mode,
+            "draining": plane.draining,
+            "policy": _policy_summary(plane),
+        }
+        return await _paged(page, "replicas", plane.fleet.rows())
 
     @app.get("/decisions", response_class=JSONResponse, summary="The last decisions, newest first")
-    async def decisions(limit: Annotated[int, Query(ge=1, le=100_000)] = 50) -> JSONResponse:
-        return JSONResponse({"decisions": plane.decisions.newest(limit)})
+    async def decisions(limit: Annotated[int, Query(ge=1, le=100_000)] = 50) -> Response:
+        return await _paged({}, "decisions", plane.decisions.rows(limit))
 
     @app.get("/policy", response_class=JSONResponse, summary="The policy in force")
     async def policy() -> JSONResponse:
         return JSONResponse(_policy_page(plane))
 
     return app
+
+
+async def _paged(page: dict[str, Any], name: str, rows: Iterable[dict[str, Any]]) -> Response:
+    """A JSON object with a list of ``rows``, which are made and written one by one while the event loop goes on: a
+    large fleet's page would hold up the requests of this process."""
+    written = []
+    for row in rows:
+        written.append(_json(row))
+        await asyncio.sleep(0)
+    fields = [b"%b:%b" % (_json(key), _json(value)) for key, value in page.items()]
+    body = b"{%b}" % b",".join([*fields, b"%b:[%b]" % (_json(name), b",".join(written))])
+    return Response(body, media_type="application/json")
+
+
+def _json(value: object) -> bytes:
+    return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
 
 
 def _policy_summary(plane: DataPlane) -> dict[str, Any]:

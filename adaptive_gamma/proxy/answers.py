@@ -7,7 +7,17 @@ import time
 from email.utils import formatdate
 from http import HTTPStatus
 
-__all__ = ["ErrorAnswer", "error_body", "own_headers", "raw_answer", "shortened"]
+__all__ = [
+    "ErrorAnswer",
+    "error_body",
+    "http_date",
+    "own_headers",
+    "raw_answer",
+    "request_id_fields",
+    "shortened",
+    "speaks_messages",
+    "status_line",
+]
 
 SERVER = b"adaptive-gamma"
 MOST_ECHOED = 256
@@ -41,12 +51,28 @@ def own_headers(content_type: bytes, length: int) -> list[tuple[bytes, bytes]]:
 
 
 _TYPES = {401: "authentication_error", 404: "not_found_error", 429: "rate_limit_error"}
+_MESSAGES_TYPES = {**_TYPES, 413: "request_too_large", 503: "overloaded_error", 504: "timeout_error"}
 
 
-def error_body(status: int, message: str, code: str) -> bytes:
-    """An OpenAI error object."""
+def speaks_messages(path: str) -> bool:
+    """Whether a path is of Anthropic's Messages API, whose clients look for an error's kind and a request's id in
+    other places than OpenAI's."""
+    return path.startswith("/v1/messages")
+
+
+def error_body(status: int, message: str, code: str, path: str = "") -> bytes:
+    """An OpenAI error object; on the Messages API's paths it is one of that API as well."""
+    if speaks_messages(path):
+        kind = _MESSAGES_TYPES.get(status) or ("api_error" if status >= 500 else "invalid_request_error")
+        return json.dumps({"type": "error", "error": {"type": kind, "message": message, "code": code}}).encode("utf-8")
     kind = _TYPES.get(status) or ("server_error" if status >= 500 else "invalid_request_error")
     return json.dumps({"error": {"message": message, "type": kind, "code": code}}).encode("utf-8")
+
+
+def request_id_fields(request_id: bytes, path: str) -> list[tuple[bytes, bytes]]:
+    """The fields that tell a client the id of its request."""
+    fields = [(b"x-request-id", request_id)]
+    return [*fields, (b"request-id", request_id)] if speaks_messages(path) else fields
 
 
 class ErrorAnswer(Exception):
@@ -64,10 +90,25 @@ class ErrorAnswer(Exception):
         super().__init__(message)
 
 
+_STATUS_LINES: dict[int, bytes] = {}
+
+
+def status_line(status: int) -> bytes:
+    """The first line of an answer; a status without a name of its own has none."""
+    line = _STATUS_LINES.get(status)
+    if line is None:
+        try:
+            phrase = HTTPStatus(status).phrase
+        except ValueError:
+            phrase = ""
+        line = _STATUS_LINES[status] = b"HTTP/1.1 %d %b\r\n" % (status, phrase.encode("ascii"))
+    return line
+
+
 def raw_answer(status: int, message: str, code: str) -> bytes:
     """A whole response with ``Connection: close``, for requests no application ever sees."""
     body = error_body(status, message, code)
-    lines = [b"HTTP/1.1 %d %s\r\n" % (status, HTTPStatus(status).phrase.encode("ascii"))]
+    lines = [status_line(status)]
     lines += [b"%b: %b\r\n" % header for header in own_headers(b"application/json", len(body))]
     lines += [b"connection: close\r\n\r\n", body]
     return b"".join(lines)

@@ -13,6 +13,7 @@ from adaptive_gamma.routing import (
     GammaSchedule,
     PolicyPrices,
     Pool,
+    PriceBook,
     RequestNeeds,
     decide,
     least_loaded,
@@ -60,8 +61,9 @@ class Chooser:
 
     Args:
         fleet: gives the states.
-        policy: prices; may be replaced while serving.
+        policy: prices; may be replaced while serving, as may mode and limits.
         mode: ``act`` sends where the decision says; ``observe`` records it and sends to the least loaded replica.
+        limits: what filters replicas before their costs are compared.
         clock: monotonic seconds, the fleet's clock.
         draw: a number in [0, 1) for ties.
     """
@@ -78,8 +80,9 @@ class Chooser:
     ) -> None:
         self.policy = policy
         self.mode = mode
+        self.limits = limits
         self._fleet = fleet
-        self._limits = limits
+        self._prices = PriceBook()
         self._clock = clock
         self._draw = draw
 
@@ -87,7 +90,14 @@ class Chooser:
         """The next replica to try. Raises NoReplica when none is left."""
         now, states = self._clock(), self._fleet.states
         decision = decide(
-            needs, states, self.policy, now=now, tie_break=self._draw(), limits=self._limits, exclude=tried
+            needs,
+            states,
+            self.policy,
+            now=now,
+            tie_break=self._draw(),
+            limits=self.limits,
+            exclude=tried,
+            prices=self._prices,
         )
         if self.mode == "act":
             return Choice(decision.replica, decision.pool, decision.gamma, decision.reason, decision)

@@ -6,18 +6,24 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from adaptive_gamma.config.settings import Settings
+from adaptive_gamma.config.settings import LimitSettings, ReplicaSettings, Settings
+from adaptive_gamma.errors import ConfigurationError
+from adaptive_gamma.fleet import FleetOptions
 from adaptive_gamma.proxy.choice import Chooser, ServedPolicy
 from adaptive_gamma.proxy.decision_log import DecisionLog
 from adaptive_gamma.proxy.endpoints import EndpointTable
 from adaptive_gamma.proxy.metrics import ProxyMetrics
 from adaptive_gamma.proxy.upstream import Upstream, UpstreamLimits
-from adaptive_gamma.routing import ClassRule, DecisionLimits, RequestClassifier
+from adaptive_gamma.proxy.waiting import WaitingRoom
+from adaptive_gamma.routing import AffinityIndex, ClassRule, DecisionLimits, RequestClassifier
 
 if TYPE_CHECKING:
     from adaptive_gamma.fleet import Fleet
 
 __all__ = ["DataPlane"]
+
+_FIXED = ("listen", "admin")
+"""Keys that only a restart can change: the ports are bound."""
 
 
 class DataPlane:
@@ -36,34 +42,26 @@ class DataPlane:
     ) -> None:
         self.settings = settings
         self.fleet = fleet
-        self.endpoints = EndpointTable(settings.allow_paths)
-        self.metrics = ProxyMetrics(fleet, clock)
-        self.decisions = DecisionLog(settings.decision.keep)
-        self.chooser = Chooser(
+        self.waiting = WaitingRoom(lambda: self.settings.load.queue, lambda: self.settings.load.queue_timeout_s)
+        """The requests that wait for a place on a replica."""
+        self.affinity = _affinity(settings)
+        """Which replica has which prompt in its cache; None where that is switched off."""
+        self.metrics = ProxyMetrics(
             fleet,
-            policy,
-            mode=settings.mode,
-            limits=DecisionLimits(kv_usage=settings.decision.kv_usage_limit, slo_tpot_s=settings.decision.slo_tpot_s),
-            clock=clock,
+            clock,
+            queued=lambda: len(self.waiting),
+            affinity_entries=lambda: 0 if self.affinity is None else len(self.affinity),
         )
-        self.classifier = self._classifier(policy)
-        header = settings.classify.header
-        self.class_header = None if header is None else header.lower().encode("ascii")
-        key = settings.engine_api_key
-        self.engine_key = None if key is None else key.get_secret_value().encode("utf-8")
+        fleet.on_cache_lost = self._cache_lost
+        self.decisions = DecisionLog(settings.decision.keep)
+        self.chooser = Chooser(fleet, policy, mode=settings.mode, limits=_decision_limits(settings), clock=clock)
+        self.endpoints = EndpointTable(settings.allow_paths)
+        self.classifier = _classifier(settings, policy)
+        self.class_header = _class_header(settings)
+        self.engine_key = _engine_key(settings)
         self.draining = False
         """Set when the process has been told to stop; it is then not ready."""
-        limits = settings.limits
-        times = UpstreamLimits(limits.connect_timeout_s, limits.first_byte_timeout_s, limits.idle_timeout_s)
-        self.upstreams = {
-            replica.name: Upstream(
-                replica.url,
-                times,
-                on_open=self.metrics.connection_opened(replica.name),
-                on_resend=lambda: self.metrics.retried("stale_connection"),
-            )
-            for replica in settings.replicas
-        }
+        self.upstreams = {replica.name: self._upstream(replica, settings.limits) for replica in settings.replicas}
 
     @property
     def policy(self) -> ServedPolicy:
@@ -72,8 +70,53 @@ class DataPlane:
 
     def replace_policy(self, policy: ServedPolicy) -> None:
         """Decide by another policy from the next request on."""
-        self.chooser.policy = policy
-        self.classifier = self._classifier(policy)
+        self.classifier = _classifier(self.settings, policy)
+        self.chooser.policy = self.fleet.policy = policy
+
+    def apply(
+        self, settings: Settings, policy: ServedPolicy, origin: Callable[[str], str] = lambda key: "settings"
+    ) -> None:
+        """Go on with another configuration from the next request on. All or nothing.
+
+        Requests under way end as they began, on the replica they are on, were it removed or at another address by
+        then. What is open is counted on. Must be called in the running event loop.
+
+        Args:
+            settings: the whole configuration.
+            policy: the one it names.
+            origin: names the file or variable that gave a key.
+
+        Raises:
+            ConfigurationError: what only a restart can change differs. Nothing has changed then, except that the
+                refusal is counted.
+        """
+        self._refuse_fixed(settings, origin)
+        before = self.settings
+        classifier, endpoints = _classifier(settings, policy), EndpointTable(settings.allow_paths)
+        stay = _places(before).items() & _places(settings).items() if before.limits == settings.limits else ()
+        kept = {name for name, _ in stay}
+        upstreams = {
+            replica.name: self.upstreams[replica.name]
+            if replica.name in kept
+            else self._upstream(replica, settings.limits)
+            for replica in settings.replicas
+        }
+        self.fleet.replace(
+            settings.replicas,
+            FleetOptions(settings.scrape, settings.health, settings.load, settings.engine_api_key),
+        )
+        dropped = [upstream for name, upstream in self.upstreams.items() if name not in kept]
+        self.settings, self.upstreams = settings, upstreams
+        self.classifier, self.endpoints = classifier, endpoints
+        self.class_header, self.engine_key = _class_header(settings), _engine_key(settings)
+        self.chooser.mode, self.chooser.limits = settings.mode, _decision_limits(settings)
+        self.chooser.policy = self.fleet.policy = policy
+        if settings.affinity != before.affinity:
+            self.affinity = _affinity(settings)
+        self.decisions.resize(settings.decision.keep)
+        self.metrics.forget_gone()
+        for upstream in dropped:
+            upstream.close()
 
     @property
     def ready(self) -> bool:
@@ -96,7 +139,59 @@ class DataPlane:
         for upstream in self.upstreams.values():
             upstream.close()
 
-    def _classifier(self, policy: ServedPolicy) -> RequestClassifier:
-        classify = self.settings.classify
-        rules = [ClassRule(rule.request_class, path=rule.path, model=rule.model) for rule in classify.rules]
-        return RequestClassifier(rules, default=classify.default, known=policy.classes)
+    def _cache_lost(self, replica: str) -> None:
+        if self.affinity is not None:
+            self.affinity.forget(replica)
+
+    def _refuse_fixed(self, settings: Settings, origin: Callable[[str], str]) -> None:
+        before = self.settings
+        problems = [
+            ConfigurationError(
+                origin(key),
+                key,
+                f"{getattr(settings, key)} needs a restart; this process serves at {getattr(before, key)}",
+            )
+            for key in _FIXED
+            if getattr(settings, key) != getattr(before, key)
+        ]
+        if problems:
+            self.metrics.reload_failed()
+            problems[0].args = ("\n".join(str(problem) for problem in problems),)
+            raise problems[0]
+
+    def _upstream(self, replica: ReplicaSettings, limits: LimitSettings) -> Upstream:
+        return Upstream(
+            replica.url,
+            UpstreamLimits(limits.connect_timeout_s, limits.first_byte_timeout_s, limits.idle_timeout_s),
+            on_open=self.metrics.connection_opened(replica.name),
+            on_resend=lambda: self.metrics.retried("stale_connection"),
+        )
+
+
+def _places(settings: Settings) -> dict[str, str]:
+    return {replica.name: replica.url for replica in settings.replicas}
+
+
+def _affinity(settings: Settings) -> AffinityIndex | None:
+    affinity = settings.affinity
+    return AffinityIndex(affinity.entries, affinity.max_age_s) if affinity.entries else None
+
+
+def _decision_limits(settings: Settings) -> DecisionLimits:
+    return DecisionLimits(kv_usage=settings.decision.kv_usage_limit, slo_tpot_s=settings.decision.slo_tpot_s)
+
+
+def _class_header(settings: Settings) -> bytes | None:
+    header = settings.classify.header
+    return None if header is None else header.lower().encode("ascii")
+
+
+def _engine_key(settings: Settings) -> bytes | None:
+    key = settings.engine_api_key
+    return None if key is None else key.get_secret_value().encode("utf-8")
+
+
+def _classifier(settings: Settings, policy: ServedPolicy) -> RequestClassifier:
+    classify = settings.classify
+    rules = [ClassRule(rule.request_class, path=rule.path, model=rule.model) for rule in classify.rules]
+    return RequestClassifier(rules, default=classify.default, known=policy.classes)

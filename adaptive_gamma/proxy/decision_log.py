@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import islice
@@ -51,9 +52,20 @@ class DecisionLog:
         self._records: deque[DecisionRecord] = deque(maxlen=keep)
         self.add = self._records.append
 
+    def resize(self, keep: int) -> None:
+        """Keep another number of records from here on; of those there are, the newest stay."""
+        if keep != self._records.maxlen:
+            self._records = deque(self._records, maxlen=keep)
+            self.add = self._records.append
+
     def __len__(self) -> int:
         return len(self._records)
 
+    def rows(self, limit: int) -> Iterator[dict[str, Any]]:
+        """At most ``limit`` records as JSON objects, newest first, each made when it is asked for."""
+        records = list(islice(reversed(self._records), limit))
+        return (record.as_dict() for record in records)
+
     def newest(self, limit: int) -> list[dict[str, Any]]:
-        """At most ``limit`` records as JSON objects, newest first."""
-        return [record.as_dict() for record in islice(reversed(self._records), limit)]
+        """:meth:`rows` as a list."""
+        return list(self.rows(limit))

@@ -45,6 +45,8 @@ _GENERATE = Endpoint(_POST, generates=True)
 _COMPUTE = Endpoint(_POST)
 _UPLOAD = Endpoint(_POST, json=False, generates=True)
 
+_MODELS = Endpoint(_GET, json=False, handling=Handling.MODELS)
+
 _TABLE: dict[str, Endpoint] = {
     "/completion": _GENERATE,
     "/inference/v1/generate": _GENERATE,
@@ -67,9 +69,11 @@ _TABLE: dict[str, Endpoint] = {
     "/v1/score": _COMPUTE,
     "/v2/embed": _COMPUTE,
     "/v2/rerank": _COMPUTE,
-    "/v1/models": Endpoint(_GET, json=False, handling=Handling.MODELS),
+    "/v1/models": _MODELS,
 }
 
+# Names of models have slashes in them; no part of one is a step up.
+_ONE_MODEL = re.compile(r"/v1/models/(?!(?:.*/)?\.{1,2}(?:/|$))[^/?#][^?#]{0,255}")
 _STORED_RESPONSE = re.compile(r"/v1/responses/(?!\.{1,2}(?:/|$))[A-Za-z0-9._-]{1,256}(/cancel)?")
 _STORED_READ = Endpoint(_GET, json=False, handling=Handling.SEARCH)
 _STORED_CANCEL = Endpoint(_POST, json=False, handling=Handling.SEARCH)
@@ -87,4 +91,6 @@ class EndpointTable:
         endpoint = self._table.get(path)
         if endpoint is None and (stored := _STORED_RESPONSE.fullmatch(path)) is not None:
             return _STORED_CANCEL if stored[1] else _STORED_READ
+        if endpoint is None and _ONE_MODEL.fullmatch(path) is not None:
+            return _MODELS
         return endpoint

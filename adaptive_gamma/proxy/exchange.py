@@ -1,34 +1,52 @@
-"""One request and its answer: which replicas are tried, and how the answer's bytes reach the client."""
+"""One request and its answer: which replicas are tried, and how the answer's bytes reach the client.
+
+All of it is callbacks: nothing here waits. The engine's connection calls with a head, parts of a body, an end or a
+failure; the client's connection calls when the client leaves or reads too slowly. In-flight counts, the record in the
+decision log and the request's outcome are closed in one place, ``_end``.
+"""
 
 from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Awaitable, Callable, MutableMapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Collection
+from typing import TYPE_CHECKING, NamedTuple
 
 from adaptive_gamma.errors import ConnectError, NoReplica, UpstreamError, UpstreamTimeout
-from adaptive_gamma.proxy.answers import ErrorAnswer, shortened
+from adaptive_gamma.proxy.answers import (
+    ErrorAnswer,
+    error_body,
+    http_date,
+    own_headers,
+    request_id_fields,
+    shortened,
+    speaks_messages,
+)
 from adaptive_gamma.proxy.choice import Choice
 from adaptive_gamma.proxy.decision_log import DecisionRecord
-from adaptive_gamma.proxy.headers import ClientHeaders, engine_headers, response_headers
+from adaptive_gamma.proxy.headers import ClientHeaders, Pairs, engine_headers, passed_to_client
+from adaptive_gamma.proxy.held import HeldAnswer
 from adaptive_gamma.proxy.learning import ResponseTap
 from adaptive_gamma.proxy.metrics import NO_REPLICA
-from adaptive_gamma.proxy.request import StreamCut
-from adaptive_gamma.proxy.upstream import UpstreamResponse
-from adaptive_gamma.proxy.watch import DisconnectWatch
+from adaptive_gamma.proxy.upstream import UpstreamCall
 from adaptive_gamma.routing import RequestNeeds
 
 if TYPE_CHECKING:
+    from adaptive_gamma.fleet.open_requests import OpenRequest
+    from adaptive_gamma.proxy.client_connection import ClientConnection
     from adaptive_gamma.proxy.data_plane import DataPlane
+    from adaptive_gamma.routing import Locality
 
-__all__ = ["Exchange", "Send", "Wire"]
+__all__ = ["Exchange", "Wire"]
 
 _log = logging.getLogger("adaptive_gamma.proxy")
 
-Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
-
 _REJECTIONS = (429, 503)
+
+
+def _counts_against_replica(status: int) -> bool:
+    """A 503 says that it is busy, not that it fails."""
+    return status >= 500 and status != 503
 
 
 class Wire(NamedTuple):
@@ -41,249 +59,311 @@ class Wire(NamedTuple):
     has_body: bool
 
 
-class _Held(NamedTuple):
-    """An answer kept open while another replica is tried."""
-
-    response: UpstreamResponse
-    own: list[tuple[bytes, bytes]]
-    replica: str
-    record: DecisionRecord | None
-
-
 class Exchange:
-    """Carries one request out. ``run`` or ``search`` is called once; the labels tell how far it came."""
+    """Carries one request out, on the replica the decision names and, where that is safe, on another after it."""
 
     __slots__ = (
-        "_began",
-        "_held",
-        "_needs",
-        "_plane",
-        "_record",
-        "_send",
-        "_watch",
-        "_wire",
-        "outcome",
-        "replica",
-        "request_class",
-        "status",
-    )
+        "_began", "_call", "_choice", "_client", "_held", "_needs", "_open", "_outcome", "_passing", "_path", "_plane",
+        "_pool", "_record", "_replica", "_request_class", "_retries", "_retry_reason", "_status", "_tap", "_tried",
+        "_wire", "learn", "locality",
+    )  # fmt: skip
 
-    def __init__(self, plane: DataPlane, wire: Wire, needs: RequestNeeds, send: Send, watch: DisconnectWatch) -> None:
+    def __init__(self, plane: DataPlane, client: ClientConnection, wire: Wire, needs: RequestNeeds, path: str) -> None:
         self._plane = plane
+        self._client = client
         self._wire = wire
         self._needs = needs
-        self._send = send
-        self._watch = watch
+        self._path = path
         self._began = time.monotonic()
-        self._held: _Held | None = None
+        self._retries = plane.settings.retry.attempts
+        self._retry_reason: str | None = None
+        """Why another replica is tried now."""
+        self._tried: Collection[str] = ()
+        self._choice: Choice | None = None
+        self._call: UpstreamCall | None = None
+        self._open: OpenRequest | None = None
+        self._held: HeldAnswer | None = None
         self._record: DecisionRecord | None = None
-        self.replica = NO_REPLICA
-        self.request_class = needs.request_class
+        self._tap: ResponseTap | None = None
+        self._passing = False
+        """The head has been passed; what goes wrong now can only be shown by breaking off."""
+        self._replica = NO_REPLICA
+        self._request_class = needs.request_class
         """The class in the policy's words, once decided."""
-        self.outcome = "client_closed"
-        """What happened, should nothing more be heard: only a client that leaves ends an exchange unsaid."""
-        self.status: int | None = None
+        self._outcome = "client_closed"
+        self._status: int | None = None
+        self.learn = False
+        """Whether the answer may tell the engine's gamma."""
+        self.locality: Locality | None = None
 
-    async def run(self, path: str, learn: bool) -> None:
-        """Try replicas as the decision names them and pass the answer on.
+    def begin(self) -> None:
+        """Start; from here on the client's connection knows this exchange, until it ends."""
+        self._client.exchange = self
+        self._advance()
 
-        Raises:
-            ErrorAnswer: nothing was sent to the client yet.
-            StreamCut: the answer broke off.
-        """
+    # -- the client's side --------------------------------------------------------------------------------------------
+
+    def client_gone(self) -> None:
+        """The client left: the engine must stop."""
+        self._outcome = "client_closed"
+        self._end()
+
+    def client_paused(self) -> None:
+        """The client does not keep up."""
+        if self._call is not None:
+            self._call.pause()
+
+    def client_resumed(self) -> None:
+        if self._call is not None:
+            self._call.resume()
+
+    def on_fault(self) -> None:
+        """A fault of ours; it is logged elsewhere."""
+        if self._client.exchange is not self:
+            return  # it came after the end
+        if self._passing:
+            self._break_off("internal_error")
+        else:
+            self._refuse(ErrorAnswer(500, "the proxy failed", "internal_error", outcome="internal_error"))
+
+    # -- which replica ------------------------------------------------------------------------------------------------
+
+    def _advance(self) -> None:
+        try:
+            choice = self._plane.chooser.choose(self._needs, self._tried)
+        except NoReplica as error:
+            if not (error.at_capacity and self._held is None and self._plane.waiting.enter(self)):
+                self._give_up(error)
+            return
+        self._take(choice)
+
+    def try_again(self) -> bool:
+        """From the waiting room: whether a replica has room now. Also True when this request has ended otherwise."""
+        try:
+            choice = self._plane.chooser.choose(self._needs, self._tried)
+        except NoReplica as error:
+            if error.at_capacity:
+                return False
+            self._give_up(error)
+            return True
+        self._take(choice)
+        return True
+
+    def waited_too_long(self) -> None:
+        """From the waiting room."""
+        self._refuse(
+            ErrorAnswer(
+                503,
+                f"no replica had room within {self._plane.settings.load.queue_timeout_s:g} s",
+                "at_capacity",
+                outcome="rejected",
+                headers=((b"retry-after", b"1"),),
+            )
+        )
+
+    def _take(self, choice: Choice) -> None:
         plane = self._plane
-        tried: set[str] = set()
-        retries = plane.settings.retry.attempts
-        reason: str | None = None
-        try:
-            while True:
-                try:
-                    choice = plane.chooser.choose(self._needs, tried)
-                except NoReplica as error:
-                    await self._give_up(error)
-                    return
-                if reason is not None:
-                    plane.metrics.retried(reason)
-                self._note(choice, path)
-                may_retry = retries > 0 or choice.decision.reason == "fallback"
-                reason = await self._try(choice, may_retry, learn)
-                if reason is None:
-                    return
-                tried.add(choice.replica)
-                retries -= 1
-        except ErrorAnswer as error:
-            self.outcome, self.status = error.outcome, error.status
-            raise
-        finally:
-            self._drop_held()
-            self._close_record()
+        if self._retry_reason is not None:
+            plane.metrics.retried(self._retry_reason)
+            self._retry_reason = None
+        self._choice = choice
+        self._note(choice)
+        self._send_to(choice.replica, choice.decision.request_class)
 
-    async def search(self, names: list[str]) -> None:
-        """Ask the named replicas in turn until one answers other than 404; the last 404 is passed on.
-
-        Raises as ``run`` does.
-        """
-        try:
-            for name in names:
-                self.replica = name
-                own = self._own_headers(name, None, "search")
-                with self._plane.fleet.open_request(name, self._needs.request_class):
-                    try:
-                        response = await self._ask(name)
-                    except ConnectError:
-                        continue
-                    if response.status == 404:
-                        self._hold(response, own)
-                        continue
-                    try:
-                        last = await self._pass(response, own, None)
-                    finally:
-                        response.close()
-                await self._finish(last)
-                return
-            await self._give_up(None)
-        except ErrorAnswer as error:
-            self.outcome, self.status = error.outcome, error.status
-            raise
-        finally:
-            self._drop_held()
-
-    # -- one try ------------------------------------------------------------------------------------------------------
-
-    async def _try(self, choice: Choice, may_retry: bool, learn: bool) -> str | None:
-        """None when the request is answered, else why another replica should be tried."""
-        plane, name = self._plane, choice.replica
-        own = self._own_headers(name, choice, choice.reason)
-        with plane.fleet.open_request(name, choice.decision.request_class):
-            try:
-                response = await self._ask(name)
-            except ConnectError as error:
-                self.outcome = "connect_error"
-                if not may_retry:
-                    await self._give_up(error)
-                    return None
-                return "connect_error"
-            plane.metrics.first_byte[choice.pool].observe(time.monotonic() - self._began)
-            if response.status in _REJECTIONS and may_retry:
-                self.outcome, self.status = "rejected", response.status
-                self._hold(response, own)
-                return f"rejected_{response.status}"
-            tap = ResponseTap.wanted(plane.fleet, name, response) if learn else None
-            try:
-                last = await self._pass(response, own, tap)
-            finally:
-                response.close()
-        await self._finish(last)
-        plane.metrics.duration[choice.pool].observe(time.monotonic() - self._began)
-        return None
-
-    async def _ask(self, name: str) -> UpstreamResponse:
+    def _send_to(self, name: str, request_class: str) -> None:
         plane, wire = self._plane, self._wire
+        self._replica, self._outcome, self._status = name, "client_closed", None
+        self._pool = plane.fleet.by_name(name).state.pool
         upstream = plane.upstreams[name]
         headers = engine_headers(
             wire.client, upstream.host_header, plane.engine_key, len(wire.body) if wire.has_body else None
         )
-        try:
-            response = await upstream.request(wire.method, wire.target, headers, wire.body)
-        except ConnectError as error:
-            plane.fleet.note_connect_failure(name)
-            _log.warning("request %s: replica %s: %s", wire.client.request_id.decode(), name, error)
-            raise
-        except UpstreamError as error:
-            timeout = isinstance(error, UpstreamTimeout)
-            _log.warning("request %s: replica %s: %s", wire.client.request_id.decode(), name, error)
-            raise ErrorAnswer(
-                504 if timeout else 502,
-                f"replica {name}: {error}",
-                "engine_timeout" if timeout else "engine_broke_off",
-                outcome="timeout" if timeout else "protocol_error",
-            ) from error
-        plane.fleet.note_success(name)
-        return response
+        self._open = plane.fleet.open_request(name, request_class).begin()
+        self._call = upstream.call(self, wire.method, wire.target, headers, wire.body)
+        self._call.start()
 
-    async def _pass(self, response: UpstreamResponse, own: list[tuple[bytes, bytes]], tap: ResponseTap | None) -> bytes:
-        """Pass the head and all of the body but its last piece, which is returned: it is sent when the engine's
-        connection has been given back and the request no longer counts as open."""
-        send, read = self._send, response.read
-        self.status = response.status
-        headers = response_headers(response.headers, own)
-        if response.status == 204:
-            # RFC 9110, 8.6: no length here. Some engines' frameworks say 0, or that of a body they dropped.
-            headers = [pair for pair in headers if pair[0] != b"content-length"]
-        await send({"type": "http.response.start", "status": response.status, "headers": headers})
-        try:
-            while True:
-                data = await read()
-                if tap is not None and data is not None:
-                    tap.feed(data)
-                if data is None or response.complete:
-                    break
-                await send({"type": "http.response.body", "body": data, "more_body": True})
-        except UpstreamError as error:
-            self.outcome = "timeout" if isinstance(error, UpstreamTimeout) else "protocol_error"
-            _log.warning(
-                "request %s: replica %s: %s; the client's connection is cut",
-                self._wire.client.request_id.decode(),
-                self.replica,
-                error,
-            )
-            raise StreamCut from error
-        if tap is not None:
-            tap.finish()
-        return data or b""
+    def _try_another(self, reason: str) -> None:
+        self._retries -= 1
+        self._retry_reason = reason
+        self._tried = (*self._tried, self._replica)
+        self._advance()
 
-    async def _finish(self, last: bytes) -> None:
-        self._watch.disarm()
-        self.outcome = _outcome(self.status or 0)
-        await self._send({"type": "http.response.body", "body": last, "more_body": False})
+    def _may_retry(self) -> bool:
+        choice = self._choice
+        return self._retries > 0 or (choice is not None and choice.decision.reason == "fallback")
 
-    async def _give_up(self, error: NoReplica | ConnectError | None) -> None:
+    def _wants_another(self, status: int) -> str | None:
+        """Why another replica should be asked after an answer with this status, or None."""
+        return f"rejected_{status}" if status in _REJECTIONS and self._may_retry() else None
+
+    def _give_up(self, error: NoReplica | ConnectError | None) -> None:
         """No replica is left: pass on the answer that was held, or say why there is none."""
         held, self._held = self._held, None
         if held is not None:
-            self.replica = held.replica
             self._close_record()
-            self._record = held.record
-            try:
-                last = await self._pass(held.response, held.own, None)
-            finally:
-                held.response.close()
-            await self._finish(last)
+            self._replica, self._record, self._choice = held.replica, held.record, held.choice
+            self._call = held.call
+            held.pass_to(self)
+            if self._client.paused:
+                self.client_paused()
             return
         if isinstance(error, NoReplica) and error.model_unknown:
             message = f"no replica has the model {shortened(self._needs.model or '')!r}"
-            raise ErrorAnswer(404, message, "model_not_found", outcome="client_error")
-        unreachable = self.replica != NO_REPLICA
-        message = "no replica could be reached" if unreachable else str(error)
-        raise ErrorAnswer(
-            503,
-            message,
-            "no_replica",
-            outcome="connect_error" if unreachable else "rejected",
-            headers=((b"retry-after", b"1"),),
+            self._refuse(ErrorAnswer(404, message, "model_not_found", outcome="client_error"))
+            return
+        unreachable = self._replica != NO_REPLICA
+        full = isinstance(error, NoReplica) and error.at_capacity and not unreachable
+        self._refuse(
+            ErrorAnswer(
+                503,
+                "no replica could be reached" if unreachable else str(error),
+                "at_capacity" if full else "no_replica",
+                outcome="connect_error" if unreachable else "rejected",
+                headers=((b"retry-after", b"1"),),
+            )
         )
+
+    # -- the engine's side (AnswerSink) -------------------------------------------------------------------------------
+
+    def on_head(self, status: int, headers: Pairs, *, more: bool) -> None:
+        plane, name, choice = self._plane, self._replica, self._choice
+        if _counts_against_replica(status):
+            plane.fleet.note_failure(name)
+        if choice is not None:
+            plane.metrics.first_byte[choice.pool].observe(time.monotonic() - self._began)
+        another = self._wants_another(status)
+        if another is not None:
+            plane.fleet.note_success(name)
+            self._hold(status, headers)
+            self._outcome, self._status = "rejected", status
+            self._try_another(another)
+            return
+        if self.learn:
+            self._tap = ResponseTap.wanted(plane.fleet, name, status, headers)
+        if self.locality is not None and status == 200 and plane.affinity is not None:
+            plane.affinity.record(self.locality, name, self._needs.prompt_tokens or 0, time.monotonic())
+        self.pass_head(status, headers, more=more)
+
+    def pass_head(self, status: int, headers: Pairs, *, more: bool) -> None:
+        """Pass an answer on from its head; parts, end or failure follow."""
+        self._passing = True
+        self._status = status
+        self._client.start(status, passed_to_client(headers, http_date()), self._own_fields(), more=more)
+        if self._client.paused:
+            # It has not even taken the answer before this one.
+            self.client_paused()
+
+    def on_body(self, pieces: list[bytes], *, more: bool) -> None:
+        if self._tap is not None:
+            self._tap.feed(pieces)
+        self._client.send(pieces, more=more)
+
+    def on_end(self) -> None:
+        self._call = None
+        if self._tap is not None:
+            self._tap.finish()
+        status = self._status or 0
+        if not _counts_against_replica(status):
+            self._plane.fleet.note_success(self._replica)
+        if status in _REJECTIONS:
+            self._outcome = "rejected"
+        elif status >= 500:
+            self._outcome = "engine_error"
+        else:
+            self._outcome = "client_error" if status >= 400 else "ok"
+        if self._choice is not None:
+            self._plane.metrics.duration[self._choice.pool].observe(time.monotonic() - self._began)
+        client = self._client
+        self._end()
+        client.finish()
+
+    def on_failure(self, error: UpstreamError) -> None:
+        plane, name = self._plane, self._replica
+        self._call = None
+        request_id = self._wire.client.request_id.decode("ascii")
+        if isinstance(error, ConnectError):
+            _log.warning("request %s: replica %s: %s", request_id, name, error)
+            plane.fleet.note_connect_failure(name)
+            self._close_open()
+            self._outcome = "connect_error"
+            self._unreachable(error)
+            return
+        plane.fleet.note_failure(name)
+        outcome = "timeout" if isinstance(error, UpstreamTimeout) else "protocol_error"
+        if self._passing:
+            _log.warning("request %s: replica %s: %s; the client's connection is cut", request_id, name, error)
+            self._break_off(outcome)
+            return
+        _log.warning("request %s: replica %s: %s", request_id, name, error)
+        timeout = outcome == "timeout"
+        code = "engine_timeout" if timeout else "engine_broke_off"
+        self._refuse(ErrorAnswer(504 if timeout else 502, f"replica {name}: {error}", code, outcome=outcome))
+
+    def _unreachable(self, error: ConnectError) -> None:
+        if self._may_retry():
+            self._try_another("connect_error")
+        else:
+            self._give_up(error)
+
+    # -- ends ---------------------------------------------------------------------------------------------------------
+
+    def _refuse(self, error: ErrorAnswer) -> None:
+        """Answer in the engine's place."""
+        self._outcome, self._status = error.outcome, error.status
+        client = self._client
+        self._end()
+        body = error_body(error.status, error.message, error.code, self._path)
+        ids = request_id_fields(self._wire.client.request_id, self._path)
+        client.answer(error.status, [*own_headers(b"application/json", len(body)), *ids, *error.headers], body)
+
+    def _break_off(self, outcome: str) -> None:
+        self._outcome = outcome
+        client = self._client
+        self._end()
+        client.break_off()
+
+    def _end(self) -> None:
+        """Close every account this request has. The client's connection is told by the caller."""
+        self._client.exchange = None
+        call, self._call = self._call, None
+        if call is not None:
+            call.cancel()
+        held, self._held = self._held, None
+        if held is not None:
+            held.drop()
+        self._close_open()
+        self._close_record()
+        plane = self._plane
+        known = self._replica != NO_REPLICA
+        plane.metrics.request_ended(self._replica, self._request_class if known else NO_REPLICA, self._outcome)
+        plane.waiting.leave(self)
+        plane.waiting.room_made()
+
+    def _hold(self, status: int, headers: Pairs) -> None:
+        """Keep the answer under way, should every other replica fail; the one held before is dropped."""
+        call, self._call = self._call, None
+        assert call is not None
+        if self._held is not None:
+            self._held.drop()
+        self._held = HeldAnswer(call, status, headers, self._replica, self._record, self._choice)
+        self._close_open()
+
+    def _close_open(self) -> None:
+        opened, self._open = self._open, None
+        if opened is not None:
+            opened.end()
 
     # -- bookkeeping --------------------------------------------------------------------------------------------------
 
-    def _hold(self, response: UpstreamResponse, own: list[tuple[bytes, bytes]]) -> None:
-        self._drop_held()
-        self._held = _Held(response, own, self.replica, self._record)
-
-    def _drop_held(self) -> None:
-        held, self._held = self._held, None
-        if held is not None:
-            held.response.close()
-
-    def _note(self, choice: Choice, path: str) -> None:
+    def _note(self, choice: Choice) -> None:
         self._close_record()
         plane, decision, model = self._plane, choice.decision, self._needs.model
-        self.replica, self.outcome, self.status = choice.replica, "client_closed", None
-        self.request_class = decision.request_class
+        self._request_class = decision.request_class
         plane.metrics.decided(decision.request_class, decision.pool, decision.reason)
         self._record = DecisionRecord(
             time_s=time.time(),
             request_id=self._wire.client.request_id.decode("ascii"),
-            path=path,
+            path=self._path,
             model=None if model is None else shortened(model),
             mode=plane.chooser.mode,
             decision=decision,
@@ -293,28 +373,20 @@ class Exchange:
 
     def _close_record(self) -> None:
         if self._record is not None:
-            self._record.outcome, self._record.status = self.outcome, self.status
+            self._record.outcome, self._record.status = self._outcome, self._status
             self._record = None
 
-    def _own_headers(self, name: str, choice: Choice | None, reason: str) -> list[tuple[bytes, bytes]]:
-        own = [
-            (b"x-request-id", self._wire.client.request_id),
-            (b"x-adaptive-gamma-replica", name.encode("ascii")),
-            (b"x-adaptive-gamma-class", self.request_class.encode("ascii", "replace")),
-            (b"x-adaptive-gamma-reason", reason.encode("ascii")),
-        ]
-        if choice is None:
-            own.append((b"x-adaptive-gamma-pool", self._plane.fleet.by_name(name).state.pool.encode("ascii")))
-        else:
-            own.append((b"x-adaptive-gamma-pool", choice.pool.encode("ascii")))
-            if choice.gamma is not None:
-                own.append((b"x-adaptive-gamma-gamma", b"%d" % choice.gamma))
-        return own
-
-
-def _outcome(status: int) -> str:
-    if status in _REJECTIONS:
-        return "rejected"
-    if status >= 500:
-        return "engine_error"
-    return "client_error" if status >= 400 else "ok"
+    def _own_fields(self) -> bytes:
+        """Our fields of the answer, as lines."""
+        choice = self._choice
+        gamma, reason = (None, "search") if choice is None else (choice.gamma, choice.reason)
+        lines = (
+            f"x-adaptive-gamma-replica: {self._replica}\r\nx-adaptive-gamma-class: {self._request_class}\r\n"
+            f"x-adaptive-gamma-reason: {reason}\r\nx-adaptive-gamma-pool: {self._pool}\r\n"
+        )
+        if gamma is not None:
+            lines += f"x-adaptive-gamma-gamma: {gamma}\r\n"
+        request_id = self._wire.client.request_id
+        if speaks_messages(self._path):
+            lines += f"request-id: {request_id.decode('ascii')}\r\n"
+        return b"x-request-id: %b\r\n%b" % (request_id, lines.encode("ascii", "replace"))

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from secrets import token_hex
+from random import getrandbits
 from typing import NamedTuple
 
-__all__ = ["OWN_PREFIX", "ClientHeaders", "engine_headers", "read_client_headers", "response_headers"]
+__all__ = ["OWN_PREFIX", "ClientHeaders", "Pairs", "engine_headers", "passed_to_client", "read_client_headers"]
 
 OWN_PREFIX = b"x-adaptive-gamma-"
 
@@ -26,6 +26,8 @@ _HOP_BY_HOP = frozenset(
 )
 # Set anew for the engine, or read here.
 _REWRITTEN = _HOP_BY_HOP | {b"host", b"content-length", b"expect", b"http2-settings", b"x-request-id"}
+_CREDENTIALS = (b"authorization", b"x-api-key")
+_NOT_PASSED_BACK = _HOP_BY_HOP | {b"x-request-id"}
 _FORWARDED_FOR = b"x-forwarded-for"
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9._-]{1,128}")
 
@@ -36,8 +38,8 @@ class ClientHeaders(NamedTuple):
     """What a client's header section said."""
 
     passed: Pairs
-    """Fields for the engine, without Host, framing, Authorization and X-Request-Id."""
-    authorization: Pairs
+    """Fields for the engine, without Host, framing, credentials and X-Request-Id."""
+    credentials: Pairs
     request_id: bytes
     """The client's own when it is harmless, else a new one."""
     request_class: str | None
@@ -46,6 +48,8 @@ class ClientHeaders(NamedTuple):
     """``x-session-id``."""
     content_length: int | None
     content_encoding: bytes | None
+    expects_continue: bool
+    """The client waits for ``100 Continue`` before it sends the body."""
 
 
 def _named_by_connection(headers: Iterable[tuple[bytes, bytes]]) -> frozenset[bytes]:
@@ -63,9 +67,10 @@ def read_client_headers(headers: Pairs, class_header: bytes | None, client: str 
         client: the peer's address, appended to X-Forwarded-For.
     """
     passed: Pairs = []
-    authorization: Pairs = []
+    credentials: Pairs = []
     forwarded: list[bytes] = []
     request_id = request_class = session = length = encoding = None
+    expects_continue = False
     named: frozenset[bytes] | None = None
     for pair in headers:
         name, value = pair
@@ -79,8 +84,10 @@ def read_client_headers(headers: Pairs, class_header: bytes | None, client: str 
                 request_id = value
             elif name == b"content-length":
                 length = int(value)
-        elif name == b"authorization":
-            authorization.append(pair)
+            elif name == b"expect":
+                expects_continue = value.strip().lower() == b"100-continue"
+        elif name in _CREDENTIALS:
+            credentials.append(pair)
         elif name == _FORWARDED_FOR:
             forwarded.append(value)
         elif not name.startswith(OWN_PREFIX):
@@ -91,21 +98,22 @@ def read_client_headers(headers: Pairs, class_header: bytes | None, client: str 
             passed.append(pair)
     if named:
         passed = [pair for pair in passed if pair[0] not in named]
-        authorization = [pair for pair in authorization if pair[0] not in named]
+        credentials = [pair for pair in credentials if pair[0] not in named]
     if client is not None:
         forwarded.append(client.encode("ascii", "replace"))
     if forwarded:
         passed.append((_FORWARDED_FOR, b", ".join(forwarded)))
-    return ClientHeaders(
-        passed, authorization, request_id or token_hex(16).encode("ascii"), request_class, session, length, encoding
-    )
+    if request_id is None:
+        # Unlikely to be met twice, which is all it is for.
+        request_id = b"%032x" % getrandbits(128)
+    return ClientHeaders(passed, credentials, request_id, request_class, session, length, encoding, expects_continue)
 
 
 def engine_headers(client: ClientHeaders, host: bytes, engine_key: bytes | None, body_length: int | None) -> Pairs:
     """The fields sent to an engine; ``body_length`` None sends no Content-Length."""
     headers = [(b"host", host), *client.passed]
     if engine_key is None:
-        headers += client.authorization
+        headers += client.credentials
     else:
         headers.append((b"authorization", b"Bearer " + engine_key))
     headers.append((b"x-request-id", client.request_id))
@@ -114,16 +122,22 @@ def engine_headers(client: ClientHeaders, host: bytes, engine_key: bytes | None,
     return headers
 
 
-def response_headers(engine: Pairs, own: Pairs) -> Pairs:
-    """The fields sent to a client: the engine's, end to end ones only, then ``own``."""
+def passed_to_client(engine: Pairs, date: bytes) -> Pairs:
+    """The fields of an engine's answer that a client gets: end to end ones only, and ``date`` where it has none."""
     passed = []
+    dated = False
     named: frozenset[bytes] = frozenset()
     for pair in engine:
         name = pair[0]
         if name == b"connection":
             named = _named_by_connection(engine)
-        elif name not in _HOP_BY_HOP and name != b"x-request-id" and not name.startswith(OWN_PREFIX):
+        elif name not in _NOT_PASSED_BACK and not name.startswith(OWN_PREFIX):
             passed.append(pair)
+            if name == b"date":
+                dated = True
     if named:
         passed = [pair for pair in passed if pair[0] not in named]
-    return passed + own
+    if not dated:
+        # RFC 9110, 6.6.1: who has a clock dates what it passes on without a date.
+        passed.append((b"date", date))
+    return passed

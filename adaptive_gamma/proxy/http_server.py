@@ -11,11 +11,11 @@ import uvicorn
 
 from adaptive_gamma.errors import ConfigurationError
 from adaptive_gamma.proxy.admin_app import admin_app
-from adaptive_gamma.proxy.data_app import DataApp
+from adaptive_gamma.proxy.client_connection import ClientConnection
+from adaptive_gamma.proxy.data_path import DataPath
 from adaptive_gamma.proxy.data_plane import DataPlane
-from adaptive_gamma.proxy.http_protocol import ListenerConfig, StrictHttpProtocol
 
-__all__ = ["Listener", "ProxyServer"]
+__all__ = ["AdminListener", "DataListener", "DataListenerConfig", "ProxyServer"]
 
 _log = logging.getLogger("adaptive_gamma.proxy")
 
@@ -42,34 +42,35 @@ def _bind(address: str, key: str) -> socket.socket:
     return bound
 
 
-class Listener:
-    """One bound port and its application.
+async def _no_application(scope: Any, receive: Any, send: Any) -> None:
+    raise RuntimeError("the data port's connections serve themselves")
+
+
+class DataListenerConfig(uvicorn.Config):
+    """uvicorn's configuration with what the connections of the data port need to know.
+
+    ``closing`` makes every further answer say ``Connection: close``. ``keep_alive_s`` is how long a head may be waited
+    for, in seconds.
+    """
+
+    data_path: DataPath
+    closing: bool = False
+    keep_alive_s: float = KEEP_ALIVE_S
+
+
+class _Listener:
+    """One bound port.
 
     Raises ConfigurationError when the address cannot be bound.
     """
 
-    def __init__(self, app: Any, address: str, key: str, *, stall_s: float) -> None:
+    def __init__(self, config: uvicorn.Config, address: str, key: str) -> None:
         self._socket = _bind(address, key)
         host, port = self._socket.getsockname()[:2]
         self.url = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
         self.port: int = port
-        self._config = ListenerConfig(
-            app,
-            http=StrictHttpProtocol,
-            loop="none",
-            ws="none",
-            lifespan="off",
-            interface="asgi3",
-            log_config=None,
-            access_log=False,
-            server_header=False,
-            date_header=False,
-            proxy_headers=False,
-            timeout_keep_alive=KEEP_ALIVE_S,
-            backlog=BACKLOG,
-        )
-        self._config.stall_s = stall_s
-        self._server = uvicorn.Server(self._config)
+        self._config = config
+        self._server = uvicorn.Server(config)
 
     async def start(self) -> None:
         """Accept connections."""
@@ -78,34 +79,68 @@ class Listener:
         await self._server.startup(sockets=[self._socket])
 
     @property
-    def open_requests(self) -> int:
-        """Requests whose answer has not been written out to the last byte."""
-        connections = self._server.server_state.connections
-        return sum(isinstance(connection, StrictHttpProtocol) and connection.busy for connection in connections)
+    def _connections(self) -> list[Any]:
+        return list(self._server.server_state.connections)
 
     def begin_drain(self) -> None:
         """Close idle connections and close the others after their answers; new ones are still taken."""
-        self._config.closing = True
-        for connection in list(self._server.server_state.connections):
+        for connection in self._connections:
             connection.shutdown()
-
-    def cut(self) -> None:
-        """Break every connection that is left."""
-        for connection in list(self._server.server_state.connections):
-            if isinstance(connection, StrictHttpProtocol):
-                connection.cut()
 
     def abandon(self) -> None:
         """Give the port up before ``start``."""
         self._socket.close()
 
     async def close(self) -> None:
-        """Stop listening and wait for the requests to end; call ``cut`` before to have that soon."""
+        """Stop listening and wait for what runs to end."""
         for server in self._server.servers:
             server.close()
         self._socket.close()
         while self._server.server_state.tasks:
             await asyncio.wait(set(self._server.server_state.tasks))
+
+
+class DataListener(_Listener):
+    """The data port: uvicorn accepts the connections, ``ClientConnection`` serves them."""
+
+    def __init__(self, path: DataPath, address: str) -> None:
+        config = DataListenerConfig(
+            _no_application, http=ClientConnection, loop="none", ws="none", lifespan="off", interface="asgi3",
+            log_config=None, access_log=False, backlog=BACKLOG,
+        )  # fmt: skip
+        config.data_path = path
+        self._data_config = config
+        super().__init__(config, address, "listen")
+
+    @property
+    def open_requests(self) -> int:
+        """Requests whose answer has not been written out to the last byte."""
+        return sum(connection.busy for connection in self._connections)
+
+    def begin_drain(self) -> None:
+        self._data_config.closing = True
+        super().begin_drain()
+
+    def cut(self) -> None:
+        """Break every connection that is left."""
+        for connection in self._connections:
+            connection.cut()
+
+
+class AdminListener(_Listener):
+    """The admin port: the FastAPI application on uvicorn's own HTTP, in the form that limits heads (h11)."""
+
+    def __init__(self, plane: DataPlane, address: str) -> None:
+        config = uvicorn.Config(
+            admin_app(plane), http="h11", loop="none", ws="none", lifespan="off", log_config=None, access_log=False,
+            server_header=False, proxy_headers=False, timeout_keep_alive=KEEP_ALIVE_S, backlog=BACKLOG,
+        )  # fmt: skip
+        super().__init__(config, address, "admin")
+
+    def cut(self) -> None:
+        """Break every connection that is left."""
+        for connection in self._connections:
+            connection.transport.abort()
 
 
 class ProxyServer:
@@ -118,10 +153,9 @@ class ProxyServer:
     def __init__(self, plane: DataPlane) -> None:
         settings = plane.settings
         self._plane = plane
-        stall_s = settings.limits.idle_timeout_s
-        self.data = Listener(DataApp(plane), settings.listen, "listen", stall_s=stall_s)
+        self.data = DataListener(DataPath(plane), settings.listen)
         try:
-            self.admin = Listener(admin_app(plane), settings.admin, "admin", stall_s=stall_s)
+            self.admin = AdminListener(plane, settings.admin)
         except ConfigurationError:
             self.data.abandon()
             raise

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from pydantic_core import from_json
 
-from adaptive_gamma.proxy.upstream import UpstreamResponse
+from adaptive_gamma.proxy.headers import Pairs
 
 if TYPE_CHECKING:
     from adaptive_gamma.fleet import Fleet
@@ -31,21 +31,22 @@ class ResponseTap:
         self._kept: bytearray | None = bytearray()
 
     @classmethod
-    def wanted(cls, fleet: Fleet, replica: str, response: UpstreamResponse) -> ResponseTap | None:
+    def wanted(cls, fleet: Fleet, replica: str, status: int, headers: Pairs) -> ResponseTap | None:
         """A tap where the replica's gamma is not known and the answer could tell it, else None."""
-        if fleet.by_name(replica).state.gamma is not None or response.status != 200:
+        if fleet.by_name(replica).state.gamma is not None or status != 200:
             return None
-        kind = next((value for name, value in response.headers if name == b"content-type"), b"").lower()
+        kind = next((value for name, value in headers if name == b"content-type"), b"").lower()
         if kind.startswith(b"application/json"):
             return cls(fleet, replica, stream=False)
         return cls(fleet, replica, stream=True) if kind.startswith(b"text/event-stream") else None
 
-    def feed(self, data: bytes) -> None:
+    def feed(self, pieces: list[bytes]) -> None:
         """Bytes of the body, in order."""
         kept = self._kept
         if kept is None:
             return
-        kept += data
+        for piece in pieces:
+            kept += piece
         if len(kept) > self._limit:
             if self._stream:
                 del kept[: -self._limit]

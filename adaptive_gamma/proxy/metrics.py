@@ -1,25 +1,28 @@
-"""The proxy's own metrics, in a registry of their own. Engine series are never re-exported.
+"""The proxy's own metrics. Engine series are never re-exported.
 
-Counters are bound to their labels once and kept; nothing is looked up or counted per chunk. What the fleet knows is
-read when a scrape asks for it.
+What is counted per request are plain numbers in plain dicts: everything here runs in the one thread of the event loop,
+so that the locks of a metrics library would guard nothing and cost most of the counting. Nothing is counted per chunk.
+What the fleet knows is read when a scrape asks for it.
 """
 
 from __future__ import annotations
 
+import asyncio
 import time
+from bisect import bisect_left
 from collections.abc import Callable, Iterator
+from itertools import accumulate
 from typing import TYPE_CHECKING
 
-from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
-from prometheus_client.registry import Collector
+from prometheus_client import CollectorRegistry
 
-from adaptive_gamma.routing import GammaSchedule
+from adaptive_gamma.proxy.exposition import Family, FamilyCollector, Row, pieces
+from adaptive_gamma.proxy.fleet_families import fleet_families
 
 if TYPE_CHECKING:
     from adaptive_gamma.fleet import Fleet
 
-__all__ = ["NO_REPLICA", "OUTCOMES", "ProxyMetrics"]
+__all__ = ["NO_REPLICA", "OUTCOMES", "Histogram", "ProxyMetrics"]
 
 OUTCOMES = (
     "ok",
@@ -30,166 +33,205 @@ OUTCOMES = (
     "protocol_error",
     "timeout",
     "rejected",
+    "internal_error",
 )
 NO_REPLICA = "none"
 """Label of requests that ended before a replica or a class was chosen."""
 
 _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0)
+_EDGES = (*(repr(bound) for bound in _SECONDS), "+Inf")
+
+
+class Histogram:
+    """Seconds, counted by bucket."""
+
+    __slots__ = ("_counts", "sum")
+
+    def __init__(self) -> None:
+        self._counts = [0] * len(_EDGES)
+        self.sum = 0.0
+
+    def observe(self, seconds: float) -> None:
+        self._counts[bisect_left(_SECONDS, seconds)] += 1
+        self.sum += seconds
+
+    @property
+    def count(self) -> int:
+        return sum(self._counts)
+
+    def rows(self, *labels: str) -> Iterator[Row]:
+        """The samples: buckets that count all up to their edge, the count and the sum."""
+        count = 0
+        for edge, count in zip(_EDGES, accumulate(self._counts), strict=True):
+            yield "_bucket", (*labels, edge), count
+        yield "_count", labels, count
+        yield "_sum", labels, self.sum
 
 
 class ProxyMetrics:
     """Counters and histograms of the data path, gauges of the fleet.
 
-    ``clock`` is the fleet's: monotonic seconds.
+    Series carry the name of a replica only as long as the fleet has a replica of that name, were it one that waits
+    for its last request to end.
+
+    Args:
+        fleet: the replicas.
+        clock: the fleet's: monotonic seconds.
+        queued: number of requests that wait for a place on a replica.
+        affinity_entries: number of entries of the affinity index.
     """
 
-    def __init__(self, fleet: Fleet, clock: Callable[[], float] = time.monotonic) -> None:
-        self.registry = CollectorRegistry()
-        self._requests = Counter(
-            "adaptive_gamma_requests",
-            "Requests by the replica that served them, their class and how they ended.",
-            ["replica", "class", "outcome"],
-            registry=self.registry,
-        )
-        self._decisions = Counter(
-            "adaptive_gamma_decisions",
-            "Decisions by class, pool chosen and reason.",
-            ["class", "pool", "reason"],
-            registry=self.registry,
-        )
-        self._retries = Counter(
-            "adaptive_gamma_retries", "Requests sent again, by reason.", ["reason"], registry=self.registry
-        )
-        self._opened = Counter(
-            "adaptive_gamma_upstream_connections_opened",
-            "Connections opened to engines.",
-            ["replica"],
-            registry=self.registry,
-        )
-        self.config_reload_failures = Counter(
-            "adaptive_gamma_config_reload_failures",
-            "Reloads refused because a file was wrong; the state before stays in force.",
-            registry=self.registry,
-        )
-        self._first_byte = Histogram(
-            "adaptive_gamma_time_to_first_byte_seconds",
-            "From the end of the request to the head of the engine's answer.",
-            ["pool"],
-            buckets=_SECONDS,
-            registry=self.registry,
-        )
-        self._duration = Histogram(
-            "adaptive_gamma_request_duration_seconds",
-            "From the end of the request to the last byte of the answer.",
-            ["pool"],
-            buckets=_SECONDS,
-            registry=self.registry,
-        )
-        self._request_children: dict[tuple[str, str, str], Counter] = {}
-        self._decision_children: dict[tuple[str, str, str], Counter] = {}
-        self._retry_children = {
-            reason: self._retries.labels(reason)
-            for reason in ("connect_error", "rejected_429", "rejected_503", "stale_connection")
-        }
-        self.first_byte = {pool: self._first_byte.labels(pool) for pool in ("speculative", "plain")}
-        self.duration = {pool: self._duration.labels(pool) for pool in ("speculative", "plain")}
-        for replica in fleet.replicas:
-            self._opened.labels(replica.name)
-        self.registry.register(_FleetCollector(fleet, clock))
+    def __init__(
+        self,
+        fleet: Fleet,
+        clock: Callable[[], float] = time.monotonic,
+        *,
+        queued: Callable[[], int] = lambda: 0,
+        affinity_entries: Callable[[], int] = lambda: 0,
+    ) -> None:
+        self._fleet = fleet
+        self._clock = clock
+        self._queued = queued
+        self._affinity_entries = affinity_entries
+        self._requests: dict[tuple[str, str, str], int] = {}
+        self._decisions: dict[tuple[str, str, str], int] = {}
+        self._opened = dict.fromkeys((replica.name for replica in fleet.replicas), 0)
+        self._retries = dict.fromkeys(("connect_error", "rejected_429", "rejected_503", "stale_connection"), 0)
+        self._reload_failures = 0
+        self.first_byte = {pool: Histogram() for pool in ("speculative", "plain")}
+        self.duration = {pool: Histogram() for pool in ("speculative", "plain")}
+        self.registry = CollectorRegistry(auto_describe=False)
+        """For readers in this process."""
+        self.registry.register(FamilyCollector(_Again(self._families)))
 
     def request_ended(self, replica: str, request_class: str, outcome: str) -> None:
+        """Count a request by where it was served and how it ended."""
         key = (replica, request_class, outcome)
-        child = self._request_children.get(key)
-        if child is None:
-            child = self._request_children[key] = self._requests.labels(*key)
-        child.inc()
+        try:
+            self._requests[key] += 1
+        except KeyError:
+            self._requests[key] = 1
 
     def decided(self, request_class: str, pool: str, reason: str) -> None:
+        """Count a decision."""
         key = (request_class, pool, reason)
-        child = self._decision_children.get(key)
-        if child is None:
-            child = self._decision_children[key] = self._decisions.labels(*key)
-        child.inc()
+        try:
+            self._decisions[key] += 1
+        except KeyError:
+            self._decisions[key] = 1
 
     def retried(self, reason: str) -> None:
-        self._retry_children[reason].inc()
+        """Count a request that was sent again."""
+        self._retries[reason] = self._retries.get(reason, 0) + 1
 
     def connection_opened(self, replica: str) -> Callable[[], None]:
         """The counter of one replica's connections, bound."""
-        inc = self._opened.labels(replica).inc
+        opened = self._opened
+        opened.setdefault(replica, 0)
 
-        def opened() -> None:
-            inc()
+        def one_more() -> None:
+            opened[replica] = opened.get(replica, 0) + 1
 
-        return opened
+        return one_more
+
+    def reload_failed(self) -> None:
+        """Count a reload that was refused."""
+        self._reload_failures += 1
+
+    def forget_gone(self) -> None:
+        """Drop the series of replicas that the fleet no longer has."""
+        known = self._fleet.in_flight().keys() | {NO_REPLICA}
+        for key in [key for key in self._requests if key[0] not in known]:
+            del self._requests[key]
+        for name in [name for name in self._opened if name not in known]:
+            del self._opened[name]
 
     def render(self) -> bytes:
-        """The page, in the text exposition format 0.0.4."""
-        return generate_latest(self.registry)
+        """The page, in the text exposition format 0.0.4, in one go."""
+        return "".join(pieces(self._families())).encode()
 
+    async def page(self) -> bytes:
+        """The page, made in steps of a fraction of a millisecond, between which the event loop goes on.
 
-class _FleetCollector(Collector):
-    """Reads the fleet when asked. A value that is not known has no sample."""
-
-    def __init__(self, fleet: Fleet, clock: Callable[[], float]) -> None:
-        self._fleet = fleet
-        self._clock = clock
-
-    def collect(self) -> Iterator[GaugeMetricFamily | CounterMetricFamily]:
-        now = self._clock()
-        in_flight = GaugeMetricFamily(
-            "adaptive_gamma_in_flight", "Requests this proxy has open on a replica now.", labels=["replica"]
-        )
-        gamma = GaugeMetricFamily(
-            "adaptive_gamma_gamma", "Draft tokens per step now, 0 where none.", labels=["replica"]
-        )
-        age = GaugeMetricFamily("adaptive_gamma_scrape_age_seconds", "Age of the last good scrape.", labels=["replica"])
-        healthy = GaugeMetricFamily("adaptive_gamma_replica_healthy", "1 when healthy, else 0.", labels=["replica"])
-        failures = CounterMetricFamily(
-            "adaptive_gamma_scrape_failures", "Scrapes that gave no reading, by reason.", labels=["replica", "reason"]
-        )
-        for replica in self._fleet.replicas:
-            state = replica.state
-            name = [replica.name]
-            in_flight.add_metric(name, state.in_flight)
-            healthy.add_metric(name, 1.0 if state.healthy else 0.0)
-            setting = state.gamma
-            if isinstance(setting, GammaSchedule):
-                running = state.running if now <= state.fresh_until else None
-                setting = None if running is None else setting.at(running)
-            if setting is not None:
-                gamma.add_metric(name, setting)
-            if replica.scraped_at is not None:
-                age.add_metric(name, max(now - replica.scraped_at, 0.0))
-            for reason, count in sorted(replica.scrape_failures.items()):
-                failures.add_metric([replica.name, reason], count)
-        yield in_flight
-        yield gamma
-        yield age
-        yield healthy
-        yield failures
-        yield self._acceptance()
-
-    def _acceptance(self) -> GaugeMetricFamily:
-        """Acceptance by position over the fleet's windows, weighted by the drafts that reached a position.
-
-        Engines count drafts without classes, so the only class is ``all``.
+        Not in a thread: the interpreter runs one thread at a time and hands over every 5 ms, so that each turn of the
+        loop would wait for that long, and counters that change under the reader would need locks.
         """
-        family = GaugeMetricFamily(
-            "adaptive_gamma_acceptance",
-            "Conditional acceptance by draft position (0 is the first, as engines count) over the decayed window.",
-            labels=["class", "position"],
+        made = []
+        for piece in pieces(self._families()):
+            made.append(piece)
+            await asyncio.sleep(0)
+        return "".join(made).encode()
+
+    def _families(self) -> Iterator[Family]:
+        self.forget_gone()
+        yield Family(
+            "adaptive_gamma_requests",
+            "counter",
+            "Requests by the replica that served them, their class and how they ended.",
+            ("replica", "class", "outcome"),
+            _totals(self._requests),
         )
-        weights: list[float] = []
-        accepted: list[float] = []
-        for replica in self._fleet.replicas:
-            for index, rate in enumerate(replica.position_acceptance() or ()):
-                if index == len(weights):
-                    weights.append(0.0)
-                    accepted.append(0.0)
-                weights[index] += rate.trials
-                accepted[index] += rate.trials * rate.rate
-        for index, weight in enumerate(weights):
-            if weight > 0:
-                family.add_metric(["all", str(index)], accepted[index] / weight)
-        return family
+        yield Family(
+            "adaptive_gamma_decisions",
+            "counter",
+            "Decisions by class, pool chosen and reason.",
+            ("class", "pool", "reason"),
+            _totals(self._decisions),
+        )
+        yield Family(
+            "adaptive_gamma_retries",
+            "counter",
+            "Requests sent again, by reason.",
+            ("reason",),
+            [("_total", (reason,), count) for reason, count in self._retries.items()],
+        )
+        yield Family(
+            "adaptive_gamma_upstream_connections_opened",
+            "counter",
+            "Connections opened to engines.",
+            ("replica",),
+            [("_total", (name,), count) for name, count in self._opened.items()],
+        )
+        yield Family(
+            "adaptive_gamma_config_reload_failures",
+            "counter",
+            "Reloads refused because a file was wrong; the state before stays in force.",
+            (),
+            [("_total", (), self._reload_failures)],
+        )
+        for name, text, by_pool in (
+            ("time_to_first_byte", "From the end of the request to the head of the engine's answer.", self.first_byte),
+            ("request_duration", "From the end of the request to the last byte of the answer.", self.duration),
+        ):
+            rows = [row for pool, histogram in by_pool.items() for row in histogram.rows(pool)]
+            yield Family(f"adaptive_gamma_{name}_seconds", "histogram", text, ("pool",), rows)
+        yield Family(
+            "adaptive_gamma_queued",
+            "gauge",
+            "Requests that wait here because every replica that could serve them is at its cap.",
+            (),
+            [("", (), self._queued())],
+        )
+        yield Family(
+            "adaptive_gamma_affinity_entries",
+            "gauge",
+            "Sessions and prompt blocks remembered by the replica that has them cached.",
+            (),
+            [("", (), self._affinity_entries())],
+        )
+        yield from fleet_families(self._fleet, self._clock())
+
+
+class _Again:
+    """An iterable that starts anew each time."""
+
+    def __init__(self, start: Callable[[], Iterator[Family]]) -> None:
+        self._start = start
+
+    def __iter__(self) -> Iterator[Family]:
+        return self._start()
+
+
+def _totals(counts: dict[tuple[str, str, str], int]) -> Iterator[Row]:
+    """Over a copy: requests end while the page is made."""
+    return (("_total", key, count) for key, count in list(counts.items()))

@@ -1,20 +1,18 @@
-"""Reading a request: its body with a limit, parsed once, and what routing needs of it.
+"""What routing needs of a JSON body, which is parsed once.
 
 The parsed form is looked at and dropped; the client's own bytes go to the engine.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator, MutableMapping
 from typing import Any
 
 from pydantic_core import from_json
 
 from adaptive_gamma.proxy.answers import ErrorAnswer
+from adaptive_gamma.routing import BLOCK_CHARACTERS, LARGEST_PREFIX
 
-__all__ = ["ClientGone", "JsonRequest", "Receive", "StreamCut", "parse_json", "read_body"]
-
-Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+__all__ = ["JsonRequest", "parse_json"]
 
 WINDOW = 4096
 """Characters kept of each end of a prompt."""
@@ -22,44 +20,6 @@ WINDOW = 4096
 _ITEMS_AT_EACH_END = 64
 _DELICATE = ("min_p", "logit_bias")
 _OUTPUT_LIMITS = ("max_completion_tokens", "max_output_tokens", "max_tokens", "n_predict")
-
-
-class StreamCut(Exception):
-    """The answer broke off after its head was passed; raised inside the data path only."""
-
-
-class ClientGone(Exception):
-    """The client disconnected; raised inside the data path only."""
-
-
-async def read_body(receive: Receive, limit: int, announced: int | None) -> bytes:
-    """The whole body. The server watches that it does not stop.
-
-    Raises:
-        ErrorAnswer: 413, before a byte is read when the announced length says so.
-        ClientGone: the client left in the middle of it.
-    """
-    if announced is not None and announced > limit:
-        raise _too_large(limit)
-    parts: list[bytes] = []
-    size = 0
-    while True:
-        message = await receive()
-        if message["type"] != "http.request":
-            raise ClientGone
-        part: bytes = message.get("body", b"")
-        size += len(part)
-        if size > limit:
-            raise _too_large(limit)
-        if not message.get("more_body"):
-            return b"".join([*parts, part]) if parts else part
-        parts.append(part)
-
-
-def _too_large(limit: int) -> ErrorAnswer:
-    return ErrorAnswer(
-        413, f"the request body is over the limit of {limit} bytes", "body_too_large", outcome="client_error"
-    )
 
 
 class JsonRequest:
@@ -118,14 +78,32 @@ class JsonRequest:
             self._text = self._both_ends()
         return self._text
 
-    def _both_ends(self) -> str:
+    def prefix_text(self) -> str:
+        """The text a prompt begins with, headed by what keeps caches apart: the model and a ``cache_salt``.
+
+        Two requests whose texts begin alike can share that part of an engine's cache. At most ``LARGEST_PREFIX``
+        characters; "" for a prompt under ``BLOCK_CHARACTERS``, which no one remembers, and for one of token ids.
+        """
+        if self._size < BLOCK_CHARACTERS:  # a character takes a byte at least
+            return ""
+        text = self.prompt_text() if self._size <= WINDOW else "\n".join(_gather(self._sources(), LARGEST_PREFIX))
+        if len(text) < BLOCK_CHARACTERS:
+            return ""
+        salt = self._fields.get("cache_salt")
+        return f"{self.model or ''}\n{salt if isinstance(salt, str) else ''}\n{text[:LARGEST_PREFIX]}"[:LARGEST_PREFIX]
+
+    def _sources(self) -> list[Any]:
         fields = self._fields
-        sources = [fields.get(name) for name in ("system", "instructions", "messages", "prompt", "input")]
-        first = _gather(_texts(sources, backwards=False))
+        names = ("system", "instructions", "messages", "prompt", "input")
+        return [value for name in names if (value := fields.get(name)) is not None]
+
+    def _both_ends(self) -> str:
+        sources = self._sources()
+        first = _gather(sources, WINDOW)
         if sum(map(len, first)) < WINDOW:
             return "\n".join(first)
         head = "\n".join(first)[:WINDOW]
-        last = _gather(_texts(sources, backwards=True))
+        last = _gather(sources, WINDOW, backwards=True)
         tail = "\n".join(reversed(last))[-WINDOW:]
         if len(first) == len(last) == 1 and first[0] == last[0]:
             text = first[0]
@@ -133,33 +111,35 @@ class JsonRequest:
         return head + "\n" + tail
 
 
-def _gather(texts: Iterator[str]) -> list[str]:
-    gathered: list[str] = []
-    size = 0
-    for text in texts:
-        gathered.append(text)
-        size += len(text)
-        if size >= WINDOW:
-            break
-    return gathered
+def _gather(sources: list[Any], enough: int, *, backwards: bool = False) -> list[str]:
+    """The texts in a prompt, from one end, until they are long enough."""
+    texts: list[str] = []
+    _collect(sources, texts, enough, backwards, 0)
+    return texts
 
 
-def _texts(value: Any, *, backwards: bool, depth: int = 0) -> Iterator[str]:
-    """The texts in a prompt, from one end."""
+def _collect(value: Any, texts: list[str], left: int, backwards: bool, depth: int) -> int:
+    """Adds to ``texts`` and returns how many characters are still wanted, 0 or less when it is enough."""
     if isinstance(value, str):
         if value:
-            yield value
+            texts.append(value)
+            left -= len(value)
     elif isinstance(value, dict):
-        if isinstance(text := value.get("text"), str):
-            yield text
+        text = value.get("text")
+        if isinstance(text, str):
+            texts.append(text)
+            left -= len(text)
         elif (content := value.get("content")) is not None:
-            yield from _texts(content, backwards=backwards, depth=depth + 1)
+            left = _collect(content, texts, left, backwards, depth + 1)
     elif isinstance(value, list) and depth < 4:
         ends = value[-_ITEMS_AT_EACH_END:][::-1] if backwards else value[:_ITEMS_AT_EACH_END]
         if ends and isinstance(ends[0], int):
-            return
+            return left
         for item in ends:
-            yield from _texts(item, backwards=backwards, depth=depth + 1)
+            left = _collect(item, texts, left, backwards, depth + 1)
+            if left <= 0:
+                break
+    return left
 
 
 def parse_json(body: bytes, content_encoding: bytes | None) -> JsonRequest:

@@ -1,8 +1,9 @@
-"""The way to one engine: a pool of kept-alive connections without a cap, and the answer as a stream of bytes.
+"""The way to one engine: a pool of kept-alive connections without a cap, and calls that tell how their answer goes.
 
 A connection rests at most 4 s, below the 5 s after which a vLLM server closes it. A connection that was reused and
-dies before the first byte of an answer, right after the request was written, met the engine's own idle close: the
-request is sent once more on a fresh connection. A fresh connection that dies has taken the request; that is an error.
+dies before the first byte of an answer, reset or right after the request was written, met the engine's own idle close:
+the request is sent once more on a fresh connection. A fresh connection that dies has taken the request; that is an
+error.
 """
 
 from __future__ import annotations
@@ -14,14 +15,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
-from adaptive_gamma.errors import ConnectError
-from adaptive_gamma.proxy.connection import ConnectionDied, EngineConnection, RawHeaders, request_head
+from adaptive_gamma.errors import ConnectError, UpstreamError
+from adaptive_gamma.proxy.deadline import Deadline
+from adaptive_gamma.proxy.engine_connection import AnswerSink, ConnectionDied, EngineConnection, RawHeaders
 
-__all__ = ["Upstream", "UpstreamLimits", "UpstreamResponse"]
+__all__ = ["Upstream", "UpstreamCall", "UpstreamLimits"]
 
 IDLE_S = 4.0
 RACE_S = 1.0
-"""A reused connection that dies later than this after the request was not closed for idleness."""
+"""A reused connection that is closed, not reset, later than this after the request was not closed for idleness."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,29 +35,90 @@ class UpstreamLimits:
     idle_s: float = 300.0
 
 
-class UpstreamResponse:
-    """An answer whose head has come. ``close`` must be called, whatever happened; it keeps or drops the connection."""
+class UpstreamCall:
+    """One request on its way to an engine; its ``sink`` is told of the answer and may be replaced meanwhile."""
 
-    __slots__ = ("_connection", "_pool", "headers", "read", "status")
+    __slots__ = ("_body", "_connecting", "_connection", "_head", "_method", "_pool", "_resend_until", "sink")
 
-    def __init__(self, connection: EngineConnection, pool: Upstream) -> None:
-        self.status = connection.status
-        self.headers: RawHeaders = connection.headers
-        """Names in lower case, in the engine's order, repeated ones repeated."""
-        self.read = connection.read
-        self._connection: EngineConnection | None = connection
+    def __init__(self, pool: Upstream, sink: AnswerSink, method: bytes, head: bytes, body: bytes) -> None:
+        self.sink = sink
         self._pool = pool
+        self._method = method
+        self._head = head
+        self._body = body
+        self._connecting: asyncio.Task[None] | None = None
+        self._connection: EngineConnection | None = None
+        self._resend_until = 0.0
 
-    @property
-    def complete(self) -> bool:
-        """Whether the last byte of the body has arrived here (it may still be unread)."""
-        return self._connection is None or self._connection.complete
-
-    def close(self) -> None:
-        """Give the connection back when the answer was read to its end, else abort it, so that the engine stops."""
+    def cancel(self) -> None:
+        """Stop whatever is under way; the engine sees its connection closed. Harmless when all is over."""
+        if self._connecting is not None:
+            self._connecting.cancel()
+            self._connecting = None
         connection, self._connection = self._connection, None
         if connection is not None:
-            self._pool.release(connection)
+            connection.abort()
+
+    def pause(self) -> None:
+        """Read nothing more of the answer until ``resume``."""
+        if self._connection is not None:
+            self._connection.pause()
+
+    def resume(self) -> None:
+        if self._connection is not None:
+            self._connection.resume()
+
+    def start(self) -> None:
+        """Send on an idle connection where there is one."""
+        loop = asyncio.get_running_loop()
+        connection = self._pool.take_idle(loop.time())
+        if connection is None:
+            self._connecting = loop.create_task(self._connect())
+        else:
+            self._resend_until = loop.time() + RACE_S
+            self._send(connection)
+
+    async def _connect(self) -> None:
+        try:
+            connection = await self._pool.connect()
+        except ConnectError as error:
+            self._connecting = None
+            self.sink.on_failure(error)
+            return
+        self._connecting = None
+        self._send(connection)
+
+    def _send(self, connection: EngineConnection) -> None:
+        self._connection = connection
+        connection.begin(self, self._method, self._head, self._body)
+
+    # -- AnswerSink ---------------------------------------------------------------------------------------------------
+
+    def on_head(self, status: int, headers: RawHeaders, *, more: bool) -> None:
+        self.sink.on_head(status, headers, more=more)
+
+    def on_body(self, pieces: list[bytes], *, more: bool) -> None:
+        self.sink.on_body(pieces, more=more)
+
+    def on_end(self) -> None:
+        self._connection = None
+        self.sink.on_end()
+
+    def on_failure(self, error: UpstreamError) -> None:
+        self._connection = None
+        if isinstance(error, ConnectionDied) and self._resend_until:
+            loop = asyncio.get_running_loop()
+            met_idle_close = error.unread or loop.time() <= self._resend_until
+            self._resend_until = 0.0
+            if met_idle_close:
+                self._pool.resent()
+                self._connecting = loop.create_task(self._connect())
+                return
+        self.sink.on_failure(error)
+
+    def on_fault(self) -> None:
+        self._connection = None
+        self.sink.on_fault()
 
 
 class Upstream:
@@ -86,53 +149,35 @@ class Upstream:
         self._on_open = on_open
         self._on_resend = on_resend
         self._idle: deque[EngineConnection] = deque()
-        self._sweep: asyncio.TimerHandle | None = None
+        self._expiry: Deadline | None = None
         self._closed = False
 
-    async def request(
-        self, method: bytes, target: bytes, headers: Sequence[tuple[bytes, bytes]], body: bytes = b""
-    ) -> UpstreamResponse:
-        """Send a request and wait for the head of the answer. ``headers`` hold Host and the framing.
+    def call(
+        self,
+        sink: AnswerSink,
+        method: bytes,
+        target: bytes,
+        headers: Sequence[tuple[bytes, bytes]],
+        body: bytes = b"",
+    ) -> UpstreamCall:
+        """A request, not sent yet: ``start`` sends it. ``headers`` hold Host and the framing.
 
-        Raises:
-            ConnectError: no connection; the engine has not seen the request.
-            UpstreamTimeout: the engine kept silent for too long.
-            ProtocolError: the engine broke off, or its bytes are not HTTP.
+        The sink's failures are ``ConnectError`` (the engine has not seen the request), ``UpstreamTimeout`` (silent for
+        too long) and ``ProtocolError`` (it broke off, or its bytes are not HTTP).
         """
-        head = request_head(method, target, headers)
-        connection = self._take_idle()
-        if connection is not None:
-            sent_at = asyncio.get_running_loop().time()
-            try:
-                return await self._exchange(connection, method, head, body)
-            except ConnectionDied:
-                if asyncio.get_running_loop().time() - sent_at > RACE_S:
-                    raise
-            if self._on_resend is not None:
-                self._on_resend()
-        return await self._exchange(await self._connect(), method, head, body)
+        lines = [b"%b %b HTTP/1.1\r\n" % (method, target)]
+        lines += [b"%b: %b\r\n" % header for header in headers]
+        lines.append(b"\r\n")
+        return UpstreamCall(self, sink, method, b"".join(lines), body)
 
-    async def _exchange(
-        self, connection: EngineConnection, method: bytes, head: bytes, body: bytes
-    ) -> UpstreamResponse:
-        connection.begin(method=method, first_byte_s=self._limits.first_byte_s, idle_s=self._limits.idle_s)
-        answered = False
-        try:
-            await connection.send(head, body)
-            await connection.head()
-            answered = True
-        finally:
-            if not answered:
-                connection.abort()
-                connection.end()
-        return UpstreamResponse(connection, self)
-
-    async def _connect(self) -> EngineConnection:
+    async def connect(self) -> EngineConnection:
+        """A fresh connection. Raises ConnectError."""
         loop = asyncio.get_running_loop()
-        connection = EngineConnection(loop)
+        limits = self._limits
+        connection = EngineConnection(loop, self, first_byte_s=limits.first_byte_s, idle_s=limits.idle_s)
         made = False
         try:
-            async with asyncio.timeout(self._limits.connect_s):
+            async with asyncio.timeout(limits.connect_s):
                 await loop.create_connection(
                     lambda: connection,
                     self._host,
@@ -142,15 +187,22 @@ class Upstream:
                 )
             made = True
         except TimeoutError as error:
-            raise ConnectError(f"no connection within {self._limits.connect_s:g} s") from error
+            raise ConnectError(f"no connection within {limits.connect_s:g} s") from error
         except (OSError, UnicodeError) as error:  # a host that cannot be encoded has no address either
             raise ConnectError(str(error) or type(error).__name__) from error
         finally:
             if not made:
                 connection.abort()
+        if not connection.usable:
+            raise ConnectError("the engine closed the connection as it was made")
         if self._on_open is not None:
             self._on_open()
         return connection
+
+    def resent(self) -> None:
+        """A request is sent a second time."""
+        if self._on_resend is not None:
+            self._on_resend()
 
     # -- the idle ones ------------------------------------------------------------------------------------------------
 
@@ -158,51 +210,48 @@ class Upstream:
     def idle_connections(self) -> int:
         return len(self._idle)
 
-    def _take_idle(self) -> EngineConnection | None:
-        oldest = asyncio.get_running_loop().time() - self._idle_s
-        while self._idle:
-            connection = self._idle.pop()
-            connection.wake()
-            if connection.usable and connection.idle_since > oldest:
+    def take_idle(self, now: float) -> EngineConnection | None:
+        """The idle connection used last, if it may still be used; ``now`` is the loop's time."""
+        idle = self._idle
+        while idle:
+            connection = idle.pop()
+            if connection.usable and connection.idle_since > now - self._idle_s:
                 return connection
             connection.abort()
         return None
 
-    def release(self, connection: EngineConnection) -> None:
-        """End a connection's exchange and keep it for the next where that is safe."""
-        if not connection.end():
-            return
+    def rest(self, connection: EngineConnection) -> None:
+        """Keep a connection for the next request."""
         if self._closed:
             connection.abort()
             return
         loop = asyncio.get_running_loop()
-        connection.rest(loop.time(), self._forget)
+        connection.idle_since = loop.time()
         self._idle.append(connection)
-        if self._sweep is None:
-            self._sweep = loop.call_later(self._idle_s, self._expire)
+        if self._expiry is None:
+            self._expiry = Deadline(loop, self._expire)
+        if self._expiry.at > self._idle[0].idle_since + self._idle_s:
+            self._expiry.set(self._idle[0].idle_since + self._idle_s)
 
-    def _forget(self, connection: EngineConnection) -> None:
+    def forget(self, connection: EngineConnection) -> None:
+        """Drop a connection that was lost while idle."""
         if connection in self._idle:
             self._idle.remove(connection)
 
     def _expire(self) -> None:
-        loop = asyncio.get_running_loop()
-        now = loop.time()
-        while self._idle and self._idle[0].idle_since <= now - self._idle_s:
-            connection = self._idle.popleft()
-            connection.wake()
-            connection.abort()
-        self._sweep = None
-        if self._idle:
-            self._sweep = loop.call_later(self._idle[0].idle_since + self._idle_s - now, self._expire)
+        now = asyncio.get_running_loop().time()
+        idle = self._idle
+        # A connection is aborted before anything else may have taken it: the engine's own limit is near.
+        while idle and idle[0].idle_since <= now - self._idle_s + 0.01:
+            idle.popleft().abort()
+        if idle and self._expiry is not None:
+            self._expiry.set(idle[0].idle_since + self._idle_s)
 
     def close(self) -> None:
         """Drop the idle connections; busy ones are dropped as their exchanges end."""
         self._closed = True
-        if self._sweep is not None:
-            self._sweep.cancel()
-            self._sweep = None
+        if self._expiry is not None:
+            self._expiry.close()
+            self._expiry = None
         while self._idle:
-            connection = self._idle.pop()
-            connection.wake()
-            connection.abort()
+            self._idle.pop().abort()

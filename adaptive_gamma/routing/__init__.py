@@ -1,5 +1,6 @@
 """Where a request goes, as pure functions: no clock, no socket, no file."""
 
+from adaptive_gamma.routing.affinity import BLOCK_CHARACTERS, LARGEST_PREFIX, AffinityIndex, Locality
 from adaptive_gamma.routing.classify import (
     CLASSES,
     ClassRule,
@@ -8,21 +9,27 @@ from adaptive_gamma.routing.classify import (
     canonical_class,
     classify_prompt,
 )
-from adaptive_gamma.routing.decide import DecisionLimits, decide, least_loaded, load_of
+from adaptive_gamma.routing.decide import DecisionLimits, decide, least_loaded
 from adaptive_gamma.routing.decision import Candidate, Decision, RequestNeeds
-from adaptive_gamma.routing.pricing import PolicyPrices
+from adaptive_gamma.routing.load import load_of
+from adaptive_gamma.routing.pricing import PolicyPrices, PriceBook
 from adaptive_gamma.routing.replica import GammaSchedule, GammaSetting, Pool, ReplicaState
 
 __all__ = [
+    "BLOCK_CHARACTERS",
     "CLASSES",
+    "LARGEST_PREFIX",
+    "AffinityIndex",
     "Candidate",
     "ClassRule",
     "Decision",
     "DecisionLimits",
     "GammaSchedule",
     "GammaSetting",
+    "Locality",
     "PolicyPrices",
     "Pool",
+    "PriceBook",
     "PromptClass",
     "ReplicaState",
     "RequestClassifier",

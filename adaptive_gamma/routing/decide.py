@@ -1,13 +1,23 @@
 """Which replica a request goes to: the one where its tokens come cheapest, its neighbours' delay included.
 
-    cost(r)  = tau_r(n+1) + n (tau_r(n+1) - tau_r(n)) + n P / L
+    cost(r)  = tau_r(n+1) + n (tau_r(n+1) - tau_r(n)) + n P_r / L + (P_r - P_0) / L
     tau_r(n) = t_step(n, gamma_r) / E_r(class, gamma_r)
 
 ``n`` is the number of requests already on replica r, ``tau`` a request's time per output token there in seconds. The
 first term is what the request itself pays, the second what its decoding takes from the n others. The third is what its
-prompt takes from them: while it is computed, P seconds, each of them stalls; L is the number of output tokens the
+prompt takes from them: while it is computed, P_r seconds, each of them stalls; L is the number of output tokens the
 request is expected to bring. ``E_r`` is the policy's expected tokens per step, its accepted part scaled by the
 acceptance seen on that replica lately.
+
+P_r leaves out the part of the prompt that replica r is believed to have in its cache, so a cache saves the neighbours'
+stall and, in the last term, the request's own wait, measured against P_0, the least P of all: what every replica would
+charge is left out, so that costs stay positive, those of a prompt cached nowhere are what they are without this, and
+the margin for ties is relative to what differs. A replica that would carry more than 1.25 times the mean load with the
+request (rounded up) gets no credit for its cache. Among equals, one with credit wins.
+
+A replica that ramps up is priced as if it carried its load over the share of the ramp that has passed. One at its cap
+of open requests takes no more; where only replicas that are down or refuse a parameter are left beside it, the request
+is not sent to those: it waits.
 
 Reasons (``Decision.reason``):
 
@@ -18,6 +28,8 @@ Reasons (``Decision.reason``):
     plain one because this class loses on a drafter even when nothing else runs.
 ``high_load``
     A plain replica, although this class would speculate on an idle fleet.
+``cached``
+    The part of the prompt in the replica's cache tipped it: without that another one would have been chosen.
 ``capability``
     The cheapest replica refuses a parameter of the request.
 ``balance``
@@ -30,26 +42,29 @@ Reasons (``Decision.reason``):
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
 
-from adaptive_gamma.errors import NoReplica
+from adaptive_gamma.routing.cache_credit import NO_CREDITS, cache_credits
 from adaptive_gamma.routing.decision import Candidate, Decision, RequestNeeds
-from adaptive_gamma.routing.pricing import PolicyPrices, Pricing, gamma_at
+from adaptive_gamma.routing.load import load_of, ramped_load, typical_foreign_load
+from adaptive_gamma.routing.pricing import USUAL_OUTPUT_TOKENS, PolicyPrices, PriceBook, Pricing, gamma_at
+from adaptive_gamma.routing.reasons import pool_reason
+from adaptive_gamma.routing.refusals import (
+    AT_CAP,
+    OVER_LIMIT,
+    REFUSES,
+    UNHEALTHY,
+    no_replica,
+    waits_for_a_better,
+    why_demoted,
+)
 from adaptive_gamma.routing.replica import GammaSchedule, ReplicaState
+from adaptive_gamma.routing.weighing import Weighed, cost_of, settle_tie
 
-__all__ = ["DecisionLimits", "decide", "least_loaded", "load_of"]
+__all__ = ["DecisionLimits", "decide", "least_loaded"]
 
 _RUNNERS_UP = 2
-
-# A replica that misses a soft requirement is used only when nothing better is left; the bits add up to a rank.
-_OVER_LIMIT = 1
-_UNHEALTHY = 2
-_REFUSES = 4
-
-_Weighed: TypeAlias = tuple[float, int, int]
-"""Marginal cost in seconds, index into the states, load found."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,17 +82,6 @@ class DecisionLimits:
 _NO_LIMITS = DecisionLimits()
 
 
-def load_of(state: ReplicaState, now: float) -> int | None:
-    """Requests on a replica: our own open ones now, plus those of others at the last scrape; None when not known.
-
-    What the engine counted beyond our own requests at that moment came from elsewhere and is assumed still there. Our
-    own are counted as they are now, so that a gauge up to an interval old cannot draw a herd.
-    """
-    if state.running is None or state.fresh_until < now:
-        return None
-    return state.in_flight + max(0, state.running + (state.waiting or 0) - state.in_flight_at_scrape)
-
-
 def decide(
     needs: RequestNeeds,
     states: Sequence[ReplicaState],
@@ -87,29 +91,36 @@ def decide(
     tie_break: float,
     limits: DecisionLimits = _NO_LIMITS,
     exclude: Collection[str] = (),
+    prices: PriceBook | None = None,
 ) -> Decision:
     """Choose a replica for a request.
 
     Args:
-        needs: the request's class, prompt length, model and delicate parameters.
+        needs: the request's class, prompt length, model, delicate parameters and where its prompt is cached.
         states: the fleet as it is known now; only read.
         policy: prices of steps and expected tokens.
         now: seconds on the clock that ``ReplicaState.fresh_until`` uses.
         tie_break: a number in [0, 1) that settles ties; random in service, fixed in a replay.
         limits: soft limits on KV use and time per output token.
         exclude: names already tried for this request.
+        prices: keeps prices between decisions; changes nothing but the time taken.
 
     Raises:
-        NoReplica: every replica is excluded, draining, or does not have the model.
+        NoReplica: every replica is excluded, draining, at its cap, or does not have the model.
     """
-    pricing = Pricing(policy, needs)
-    rows, stall, model, parameters = pricing.rows, pricing.stall_seconds, needs.model, needs.parameters
+    request_class, prompt, model, parameters, output, cached = needs
+    pricing = (
+        Pricing(policy, request_class, prompt) if prices is None else prices.pricing(policy, request_class, prompt)
+    )
+    stall = policy.prefill_seconds(prompt) / min(output or USUAL_OUTPUT_TOKENS, USUAL_OUTPUT_TOKENS) if prompt else 0.0
+    rows = pricing.rows
     kv_limit, slo = limits.kv_usage, limits.slo_tpot_s
     max_load = len(pricing.price(None).marginal)  # the rows of all gammas are equally long
     foreign_of_unread: int | None = None
     excluded: list[tuple[str, str]] = []
-    weighed: list[_Weighed] = []
-    demoted: dict[int, list[_Weighed]] = {}
+    weighed: list[Weighed] = []
+    demoted: dict[int, list[Weighed]] = {}
+    ramping: dict[int, int] = {}
 
     for index, state in enumerate(states):
         if state.draining:
@@ -122,9 +133,13 @@ def decide(
         if exclude and state.name in exclude:
             excluded.append((state.name, "already tried"))
             continue
-
-        rank = 0 if state.healthy else _UNHEALTHY
         load = state.in_flight
+        cap = state.max_in_flight
+        if cap is not None and load >= cap:
+            excluded.append((state.name, AT_CAP))
+            continue
+
+        rank = 0 if state.healthy else UNHEALTHY
         running = state.running
         if running is not None and state.fresh_until >= now:
             foreign = running + (state.waiting or 0) - state.in_flight_at_scrape
@@ -132,30 +147,31 @@ def decide(
                 load += foreign
             kv_usage = state.kv_usage
             if kv_usage is not None and kv_usage >= kv_limit:
-                rank |= _OVER_LIMIT
+                rank |= OVER_LIMIT
         else:
             if foreign_of_unread is None:
-                foreign_of_unread = _typical_foreign_load(states, now)
+                foreign_of_unread = typical_foreign_load(states, now)
             load += foreign_of_unread
         if parameters and not parameters.isdisjoint(state.refused_parameters):
-            rank |= _REFUSES
+            rank |= REFUSES
+        if slo is not None and pricing.tpot(state, load + 1) > slo:
+            rank |= OVER_LIMIT
+        if state.ramp_until > now:
+            ramping[index] = load
+            load = ramped_load(state, load, now)
 
         gamma = state.gamma if state.speculative else None
-        price = rows.get(gamma)
-        if price is None and not isinstance(gamma, GammaSchedule):
-            price = pricing.price(gamma)
-        if price is not None and load < max_load:
+        if isinstance(gamma, GammaSchedule) or load >= max_load:
+            cost = pricing.marginal_cost(state, load, stall)
+        else:
             # One look-up gives what marginal_cost works out, as long as gamma is fixed.
-            marginal, _, accepted = price
+            price = rows.get(gamma) or pricing.price(gamma)
+            accepted = price[2]
             if accepted:
                 ratio = state.acceptance_ratio
-                cost = marginal[load] / (1.0 + (accepted if ratio is None else accepted * ratio)) + load * stall
+                cost = price[0][load] / (1.0 + (accepted if ratio is None else accepted * ratio)) + load * stall
             else:
-                cost = marginal[load] + load * stall
-        else:
-            cost = pricing.marginal_cost(state, load)
-        if slo is not None and pricing.tpot(state, load + 1) > slo:
-            rank |= _OVER_LIMIT
+                cost = price[0][load] + load * stall
         if rank:
             demoted.setdefault(rank, []).append((cost, index, load))
         else:
@@ -163,24 +179,47 @@ def decide(
 
     rank = 0
     if not weighed:
-        if not demoted:
-            raise _no_replica(needs, states, excluded)
-        rank = min(demoted)
+        if not demoted or waits_for_a_better(rank := min(demoted), needs, states, excluded):
+            raise no_replica(needs, states, excluded)
         weighed = demoted.pop(rank)
-    weighed.sort()
-    best = _settle_tie(weighed, limits.tie_margin, tie_break)
+    refusing = demoted.get(rank | REFUSES, [])
+    uncredited, credits = weighed, NO_CREDITS
+    if cached and prompt and stall:
+        credits = cache_credits(cached, prompt, stall, policy, states, weighed, refusing, ramping)
+        if credits.tokens:
+            weighed, refusing = credits.applied(weighed), credits.applied(refusing)
+    weighed.sort(key=cost_of)
+    best = settle_tie(weighed, limits.tie_margin, tie_break, credits.tokens)
     for other_rank, entries in demoted.items():
-        excluded += [(states[i].name, _why(other_rank, states[i], limits)) for _, i, _ in entries]
+        excluded += [(states[i].name, why_demoted(other_rank, states[i], kv_limit)) for _, i, _ in entries]
 
-    chosen = _candidate(pricing, states, best)
+    if rank & UNHEALTHY:
+        reason = "fallback"
+    elif refusing and any(entry[0] < best[0] for entry in refusing):
+        reason = "capability"
+    elif len(weighed) == 1:
+        reason = "only_replica"
+    elif (
+        best[1] in credits.tokens
+        and settle_tie(sorted(uncredited, key=cost_of), limits.tie_margin, tie_break)[1] != best[1]
+    ):
+        reason = "cached"
+    else:
+        reason = pool_reason(pricing, states, best, weighed, stall, credits)
+
+    chosen = _candidate(pricing, states, best, ramping, credits.tokens)
+    runners_up: list[Candidate] = []
+    for entry in weighed[: _RUNNERS_UP + 1]:
+        if entry is not best and len(runners_up) < _RUNNERS_UP:
+            runners_up.append(_candidate(pricing, states, entry, ramping, credits.tokens))
     return Decision(
         pricing.request_class,
         chosen.replica,
         chosen.pool,
         chosen.gamma,
-        _reason(pricing, policy.classes, states, best, rank, weighed, demoted),
+        reason,
         chosen,
-        tuple([_candidate(pricing, states, e) for e in weighed[: _RUNNERS_UP + 1] if e is not best][:_RUNNERS_UP]),
+        tuple(runners_up),
         tuple(excluded),
     )
 
@@ -195,11 +234,13 @@ def least_loaded(
 ) -> ReplicaState:
     """The rule that knows nothing of speculation: fewest requests, healthy first. Used while only observing.
 
+    Caps and ramps hold as in ``decide``; of equals, the one that has most of the prompt cached wins.
+
     Raises:
         NoReplica: as in ``decide``.
     """
-    unread = _typical_foreign_load(states, now)
-    ranked: dict[int, list[_Weighed]] = {}
+    foreign_of_unread: int | None = None
+    ranked: dict[int, list[Weighed]] = {}
     excluded: list[tuple[str, str]] = []
     for index, state in enumerate(states):
         if state.draining:
@@ -208,104 +249,49 @@ def least_loaded(
             excluded.append((state.name, "model"))
         elif state.name in exclude:
             excluded.append((state.name, "already tried"))
+        elif state.max_in_flight is not None and state.in_flight >= state.max_in_flight:
+            excluded.append((state.name, AT_CAP))
         else:
             load = load_of(state, now)
-            load = state.in_flight + unread if load is None else load
+            if load is None:
+                if foreign_of_unread is None:
+                    foreign_of_unread = typical_foreign_load(states, now)
+                load = state.in_flight + foreign_of_unread
+            load = ramped_load(state, load, now)
             refuses = not needs.parameters.isdisjoint(state.refused_parameters)
-            rank = (0 if state.healthy else _UNHEALTHY) | (_REFUSES if refuses else 0)
+            rank = (0 if state.healthy else UNHEALTHY) | (REFUSES if refuses else 0)
             ranked.setdefault(rank, []).append((float(load), index, load))
-    if not ranked:
-        raise _no_replica(needs, states, excluded)
-    return states[_settle_tie(sorted(ranked[min(ranked)]), 0.0, tie_break)[1]]
+    if not ranked or waits_for_a_better(rank := min(ranked), needs, states, excluded):
+        raise no_replica(needs, states, excluded)
+    equals = sorted(ranked[rank], key=cost_of)
+    cached = needs.cached or {}
+    holders = [i for _, i, load in equals if load == equals[0][2] and cached.get(states[i].name, 0) > 0]
+    if holders:
+        return states[max(holders, key=lambda i: cached[states[i].name])]
+    return states[settle_tie(equals, 0.0, tie_break)[1]]
 
 
-def _typical_foreign_load(states: Sequence[ReplicaState], now: float) -> int:
-    """What an unread replica is assumed to carry for others: as much as its read peers do on average, rounded up."""
-    known = [
-        max(0, s.running + (s.waiting or 0) - s.in_flight_at_scrape)
-        for s in states
-        if s.running is not None and s.fresh_until >= now
-    ]
-    return -(-sum(known) // len(known)) if known else 0
-
-
-def _settle_tie(weighed: list[_Weighed], margin: float, tie_break: float) -> _Weighed:
-    """The less loaded of two drawn at random among those whose cost is within the margin of the cheapest.
-
-    ``weighed`` is sorted by cost.
-    """
-    highest = weighed[0][0] * (1.0 + margin)
-    tied = 1
-    while tied < len(weighed) and weighed[tied][0] <= highest:
-        tied += 1
-    if tied == 1:
-        return weighed[0]
-    pairs = tied * (tied - 1)
-    first, second = divmod(min(int(tie_break * pairs), pairs - 1), tied - 1)
-    if second >= first:
-        second += 1
-    one, other = weighed[first], weighed[second]
-    return one if one[2] <= other[2] else other
-
-
-def _candidate(pricing: Pricing, states: Sequence[ReplicaState], entry: _Weighed) -> Candidate:
-    cost, index, load = entry
-    state = states[index]
-    gamma = gamma_at(state, load + 1)
-    if gamma is None and state.speculative is False:
-        gamma = 0
-    return Candidate(state.name, state.pool, gamma, load, cost, pricing.tpot(state, load + 1))
-
-
-def _why(rank: int, state: ReplicaState, limits: DecisionLimits) -> str:
-    if rank & _REFUSES:
-        return "refuses a parameter"
-    if rank & _UNHEALTHY:
-        return "unhealthy"
-    if state.kv_usage is not None and state.kv_usage >= limits.kv_usage:
-        return "kv cache full"
-    return "over the TPOT objective"
-
-
-def _reason(
+def _candidate(
     pricing: Pricing,
-    classes: Sequence[str],
     states: Sequence[ReplicaState],
-    best: _Weighed,
-    rank: int,
-    weighed: list[_Weighed],
-    demoted: dict[int, list[_Weighed]],
-) -> str:
-    if rank & _UNHEALTHY:
-        return "fallback"
-    if demoted and any(refusing[0] < best[0] for refusing in demoted.get(rank | _REFUSES, ())):
-        return "capability"
-    if len(weighed) == 1:
-        return "only_replica"
-    speculative = plain = None
-    for entry in weighed:
-        if gamma_at(states[entry[1]], 1) is not None:
-            speculative = speculative or entry
-        else:
-            plain = plain or entry
-        if speculative and plain:
-            break
-    if speculative is None or plain is None:
-        return "balance"
-    spec_state, plain_state = states[speculative[1]], states[plain[1]]
-    if gamma_at(states[best[1]], 1) is None:
-        return "high_load" if pricing.tpot(spec_state, 1) < pricing.tpot(plain_state, 1) else "class"
-    load = speculative[2]
-    stall = load * pricing.stall_seconds
-    step_cost = (speculative[0] - stall) * pricing.tokens_per_step(spec_state, load + 1)
-    for other in classes:
-        if step_cost / pricing.tokens_per_step(spec_state, load + 1, other) + stall > plain[0]:
-            return "class"
-    return "low_load"
-
-
-def _no_replica(needs: RequestNeeds, states: Sequence[ReplicaState], excluded: list[tuple[str, str]]) -> NoReplica:
-    if needs.model is not None and states and all(s.models is not None and needs.model not in s.models for s in states):
-        return NoReplica(f"no replica has the model {needs.model!r}", model_unknown=True)
-    detail = ", ".join(f"{name}: {why}" for name, why in excluded)
-    return NoReplica(f"no replica can take the request ({detail or 'the fleet is empty'})")
+    entry: Weighed,
+    ramping: Mapping[int, int],
+    cached: Mapping[int, int],
+) -> Candidate:
+    cost, index, load = entry
+    if ramping:
+        load = ramping.get(index, load)
+    state = states[index]
+    speculative = state.speculative
+    gamma_to_price = gamma = gamma_at(state, load + 1)
+    if gamma is None and speculative is False:
+        gamma = 0
+    return Candidate(
+        state.name,
+        "speculative" if speculative else "plain",
+        gamma,
+        load,
+        cost,
+        pricing.tpot_at(gamma_to_price, state, load + 1),
+        cached.get(index, 0) if cached else 0,
+    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from adaptive_gamma.routing.replica import Pool
@@ -22,6 +23,8 @@ class RequestNeeds(NamedTuple):
     """The sampling parameters present that some replica may refuse, such as ``min_p``."""
     max_output_tokens: int | None = None
     """The most output tokens the client allows; None when it does not say."""
+    cached: Mapping[str, int] | None = None
+    """Prompt tokens believed to be in the KV cache, by replica; None or empty where nothing is."""
 
 
 class Candidate(NamedTuple):
@@ -37,6 +40,8 @@ class Candidate(NamedTuple):
     """Marginal cost: the request's own time per output token plus the delay it puts on the others, in seconds."""
     tpot_s: float
     """Predicted time per output token of this request there, in seconds."""
+    cached_tokens: int = 0
+    """Prompt tokens whose prefill the cost leaves out; 0 also where the replica is too loaded for that to count."""
 
 
 class Decision(NamedTuple):

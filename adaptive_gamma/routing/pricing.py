@@ -1,16 +1,17 @@
-"""What a policy says a replica costs one request, with the look-ups of one decision kept."""
+"""What a policy says a replica costs one request, with the look-ups kept."""
 
 from __future__ import annotations
 
 from typing import NamedTuple, Protocol
 
-from adaptive_gamma.routing.decision import RequestNeeds
-from adaptive_gamma.routing.replica import GammaSchedule, GammaSetting, ReplicaState
+from adaptive_gamma.routing.replica import GammaSchedule, ReplicaState
 
-__all__ = ["USUAL_OUTPUT_TOKENS", "GammaPrice", "PolicyPrices", "Pricing", "gamma_at"]
+__all__ = ["USUAL_OUTPUT_TOKENS", "GammaPrice", "PolicyPrices", "PriceBook", "Pricing", "gamma_at", "tokens_per_step"]
 
 USUAL_OUTPUT_TOKENS = 200
 """Output tokens expected of a request that allows as many. On the Azure 2023 traces 100 to 400 route alike."""
+_MOST_KEPT = 256
+"""Pairs of class and context bucket a book holds; a policy has a dozen."""
 
 
 class PolicyPrices(Protocol):
@@ -20,6 +21,10 @@ class PolicyPrices(Protocol):
     def classes(self) -> tuple[str, ...]: ...
 
     def class_for(self, name: str) -> str: ...
+
+    def context_bucket(self, context_tokens: float | None) -> int:
+        """The bucket of a context: contexts of one bucket have the same prices."""
+        ...
 
     def expected_tokens(self, request_class: str, gamma: int) -> float: ...
 
@@ -45,27 +50,23 @@ class GammaPrice(NamedTuple):
     """By batch: seconds per step."""
     accepted: float
     """Expected accepted draft tokens per step."""
+    least_accepted: float
+    """The same for the policy's class that accepts least."""
 
 
 class Pricing:
-    """Prices for one request: its class and context are fixed, replicas and loads vary.
+    """Prices for one class at one context; replicas and loads vary.
 
     A gamma of None stands for plain; gamma 0 on a speculative replica has a price of its own.
     """
 
-    __slots__ = ("_context", "_policy", "request_class", "rows", "stall_seconds")
+    __slots__ = ("_context", "_policy", "request_class", "rows")
 
-    def __init__(self, policy: PolicyPrices, needs: RequestNeeds) -> None:
+    def __init__(self, policy: PolicyPrices, request_class: str, context: int | None) -> None:
         self._policy = policy
-        self._context = needs.prompt_tokens
-        self.request_class = policy.class_for(needs.request_class)
-        prompt, output = (
-            needs.prompt_tokens or 0,
-            min(needs.max_output_tokens or USUAL_OUTPUT_TOKENS, USUAL_OUTPUT_TOKENS),
-        )
-        self.stall_seconds = policy.prefill_seconds(prompt) / output if prompt else 0.0
-        """P / L: what the request's prompt takes from each neighbour, per output token it brings."""
-        self.rows: dict[GammaSetting | None, GammaPrice] = {}
+        self._context = context
+        self.request_class = policy.class_for(request_class)
+        self.rows: dict[int | None, GammaPrice] = {}
         """Prices looked up so far."""
 
     def price(self, gamma: int | None) -> GammaPrice:
@@ -78,34 +79,59 @@ class Pricing:
                 policy.marginal_row(drafted, context, speculative),
                 policy.step_row(drafted, context, speculative),
                 policy.expected_tokens(self.request_class, gamma) - 1.0 if gamma else 0.0,
+                min(policy.expected_tokens(name, gamma) for name in policy.classes) - 1.0 if gamma else 0.0,
             )
         return found
 
-    def step_seconds(self, gamma: int | None, batch: int) -> float:
-        steps = self.price(gamma).steps
-        if batch < len(steps):
-            return steps[batch]
-        return self._policy.step_seconds(batch, gamma or 0, self._context, gamma is not None)
-
-    def tokens_per_step(self, state: ReplicaState, batch: int, request_class: str | None = None) -> float:
-        """E: the policy's expected tokens of a class (of the request by default), moved by what the replica accepts."""
-        gamma = gamma_at(state, batch)
-        if not gamma:
-            return 1.0
-        if request_class is None:
-            accepted = self.price(gamma).accepted
-        else:
-            accepted = self._policy.expected_tokens(request_class, gamma) - 1.0
-        return 1.0 + (accepted if state.acceptance_ratio is None else accepted * state.acceptance_ratio)
-
     def tpot(self, state: ReplicaState, batch: int) -> float:
         """tau: seconds per output token of one request among ``batch``."""
-        return self.step_seconds(gamma_at(state, batch), batch) / self.tokens_per_step(state, batch)
+        return self.tpot_at(gamma_at(state, batch), state, batch)
 
-    def marginal_cost(self, state: ReplicaState, load: int) -> float:
+    def tpot_at(self, gamma: int | None, state: ReplicaState, batch: int) -> float:
+        """The same where the gamma at that batch is known already."""
+        price = self.rows.get(gamma) or self.price(gamma)
+        steps = price.steps
+        if batch < len(steps):
+            seconds = steps[batch]
+        else:
+            seconds = self._policy.step_seconds(batch, gamma or 0, self._context, gamma is not None)
+        return seconds / tokens_per_step(price.accepted, state)
+
+    def marginal_cost(self, state: ReplicaState, load: int, stall_seconds: float) -> float:
         """tau(n+1) + n (tau(n+1) - tau(n)) + n P / L, n = load; right also where gamma changes as the request joins."""
-        after = self.tpot(state, load + 1)
-        return after + load * (after - self.tpot(state, load) + self.stall_seconds) if load else after
+        gamma = gamma_at(state, load + 1)
+        after = self.tpot_at(gamma, state, load + 1)
+        if not load:
+            return after
+        return after + load * (after - self.tpot(state, load) + stall_seconds)
+
+
+class PriceBook:
+    """Prices of one policy kept from one decision to the next; another policy starts it afresh.
+
+    Whoever decides often owns one and hands it to ``decide``. It holds what it was asked for, a dozen rows per class
+    and context bucket, and relies on a policy never changing once built.
+    """
+
+    __slots__ = ("_kept", "_policy")
+
+    def __init__(self) -> None:
+        self._policy: PolicyPrices | None = None
+        self._kept: dict[tuple[str, int], Pricing] = {}
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    def pricing(self, policy: PolicyPrices, request_class: str, context: int | None) -> Pricing:
+        kept = self._kept
+        if policy is not self._policy or len(kept) >= _MOST_KEPT:
+            self._policy = policy
+            kept.clear()
+        key = (request_class, policy.context_bucket(context))
+        found = kept.get(key)
+        if found is None:
+            found = kept[key] = Pricing(policy, request_class, context)
+        return found
 
 
 def gamma_at(state: ReplicaState, batch: int) -> int | None:
@@ -114,3 +140,11 @@ def gamma_at(state: ReplicaState, batch: int) -> int | None:
     if gamma is None or not state.speculative:
         return None
     return gamma.at(batch) if isinstance(gamma, GammaSchedule) else gamma
+
+
+def tokens_per_step(accepted: float, state: ReplicaState) -> float:
+    """E: one token and the accepted ones, these scaled by what the replica has accepted of late."""
+    if not accepted:
+        return 1.0
+    ratio = state.acceptance_ratio
+    return 1.0 + (accepted if ratio is None else accepted * ratio)

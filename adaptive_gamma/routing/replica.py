@@ -53,7 +53,7 @@ class GammaSchedule:
 
     def at(self, batch: int) -> int:
         """The gamma in force when ``batch`` sequences share a step (a batch below 1 counts as 1)."""
-        return self._gammas[max(bisect_right(self._starts, batch) - 1, 0)]
+        return self._gammas[bisect_right(self._starts, batch) - 1 if batch > 0 else 0]
 
     @property
     def largest(self) -> int:
@@ -104,6 +104,12 @@ class ReplicaState:
     """Request parameters this replica answers with an error (a speculative vLLM: min_p, logit_bias)."""
     acceptance_ratio: float | None = None
     """Accepted draft tokens per draft seen lately, over what the policy predicts for the same mix of classes."""
+    max_in_flight: int | None = None
+    """Open requests of this process at which the replica takes no further one; None sets no cap."""
+    ramp_until: float = float("-inf")
+    """Monotonic seconds until which a replica that has just joined is eased into service."""
+    ramp_s: float = 0.0
+    """How long that takes in all, in seconds."""
 
     @property
     def pool(self) -> Pool:

@@ -31,6 +31,9 @@ def test_defaults(tmp_path: Path) -> None:
     assert (settings.listen, settings.admin, settings.mode) == ("127.0.0.1:8080", "127.0.0.1:9090", "act")
     assert settings.replicas[0].gamma == "auto"
     assert (settings.retry.attempts, settings.drain.grace_s) == (1, 120)
+    assert (settings.load.max_in_flight, settings.load.queue, settings.load.queue_timeout_s) == (None, 0, 30)
+    assert (settings.affinity.entries, settings.affinity.max_age_s) == (8192, 600)
+    assert (settings.health.ramp_s, settings.replicas[0].max_in_flight) == (30, None)
 
 
 def test_the_whole_example(tmp_path: Path) -> None:
@@ -108,6 +111,15 @@ def test_overrides_win() -> None:
         ({"replicas": [{"url": "http://h:1"}]}, "replicas[0].name: is missing"),
         ({"classify": {"rules": [{"clas": "code"}]}}, "classify.rules[0].class: is missing"),
         ({"classify": {"rules": [{"clas": "code"}]}}, "classify.rules[0].clas: no such key (did you mean 'class'?)"),
+        ({"load": {"max_inflight": 8}}, "load.max_inflight: no such key (did you mean 'max_in_flight'?)"),
+        ({"load": {"queu": 8}}, "load.queu: no such key (did you mean 'queue'?)"),
+        ({"affinty": {}}, "affinty: no such key (did you mean 'affinity'?)"),
+        ({"affinity": {"max_age": 9}}, "affinity.max_age: no such key (did you mean 'max_age_s'?)"),
+        ({"health": {"ramps": 9}}, "health.ramps: no such key (did you mean 'ramp_s'?)"),
+        (
+            {"replicas": [{"name": "a", "url": "http://h:1", "max_in_fligth": 1}]},
+            "replicas[0].max_in_fligth: no such key (did you mean 'max_in_flight'?)",
+        ),
         ({"drain": 3}, "drain: expected a section with keys grace_s, not 3"),
     ],
 )

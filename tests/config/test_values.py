@@ -173,7 +173,10 @@ def test_paths_that_work(tmp_path: Path) -> None:
             "scrape: expected a section with keys interval_s, timeout_s, stale_after_s, half_life_s",
         ),
         ({"scrape": None}, "scrape: expected a section with keys interval_s"),
-        ({"replicas": ["x"]}, "replicas[0]: expected a section with keys name, url, engine, gamma, model, not 'x'"),
+        (
+            {"replicas": ["x"]},
+            "replicas[0]: expected a section with keys name, url, engine, gamma, model, max_in_flight, not 'x'",
+        ),
         ({"replicas": 3}, "replicas: expected a list, not 3"),
         ({"scrape": {"interval_s": "500ms"}}, "scrape.interval_s: expected a number of seconds, not '500ms'"),
         ({"scrape": {"interval_s": None}}, "scrape.interval_s: expected a number of seconds, not None"),
@@ -225,3 +228,40 @@ def test_variable_of() -> None:
     assert variable_of("classify.rules[3].class", environment) == "ADAPTIVE_GAMMA_CLASSIFY__RULES"
     assert variable_of("policy", environment) == "adaptive_gamma_policy"
     assert variable_of("classify.default", environment) is None
+
+
+@pytest.mark.parametrize(
+    ("section", "value", "said"),
+    [
+        ("load", {"max_in_flight": 0}, "load.max_in_flight: input should be greater than or equal to 1, not 0"),
+        ("load", {"max_in_flight": "many"}, "load.max_in_flight: expected a whole number, not 'many'"),
+        ("load", {"max_in_flight": 1.5}, "load.max_in_flight: expected a whole number, not 1.5"),
+        ("load", {"queue": -1}, "load.queue: input should be greater than or equal to 0, not -1"),
+        ("load", {"queue": True}, "load.queue: expected no true or false"),
+        ("load", {"queue_timeout_s": 0}, "load.queue_timeout_s: input should be greater than 0, not 0"),
+        ("load", {"queue_timeout_s": "soon"}, "load.queue_timeout_s: expected a number of seconds, not 'soon'"),
+        ("affinity", {"entries": -1}, "affinity.entries: input should be greater than or equal to 0, not -1"),
+        ("affinity", {"max_age_s": 0}, "affinity.max_age_s: input should be greater than 0, not 0"),
+        ("health", {"ramp_s": -1}, "health.ramp_s: input should be greater than or equal to 0, not -1"),
+        ("health", {"ramp_s": float("nan")}, "health.ramp_s: "),
+        ("replicas", [{**REPLICA, "max_in_flight": 0}], "replicas[0].max_in_flight: input should be greater than or"),
+    ],
+)
+def test_caps_queues_and_ramps_out_of_range(tmp_path: Path, section: str, value: Any, said: str) -> None:
+    assert _said(tmp_path, **{section: value}).startswith(said)
+
+
+def test_a_queue_that_nothing_can_fill_is_refused(tmp_path: Path) -> None:
+    assert _said(tmp_path, load={"queue": 4}) == (
+        "load: queue needs a max_in_flight here or at a replica: without a cap nothing ever waits"
+    )
+    assert _load(tmp_path, load={"queue": 4, "max_in_flight": 8}).load.queue == 4
+    capped = [REPLICA, {**REPLICA, "name": "b", "max_in_flight": 2}]
+    assert _load(tmp_path, load={"queue": 4}, replicas=capped).replicas[1].max_in_flight == 2
+    broken = _said(tmp_path, load={"queue": 4}, replicas=[{**REPLICA, "url": "x"}])
+    assert broken.startswith("replicas[0].url: "), "one mistake is one line"
+
+
+def test_affinity_and_ramp_can_be_switched_off(tmp_path: Path) -> None:
+    settings = _load(tmp_path, affinity={"entries": 0}, health={"ramp_s": 0})
+    assert (settings.affinity.entries, settings.health.ramp_s) == (0, 0)

@@ -7,7 +7,7 @@ import json
 import logging
 import math
 import socket
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -20,89 +20,13 @@ from adaptive_gamma.fleet import Fleet, OpenRequest
 from adaptive_gamma.fleet.open_requests import OpenRequests
 from adaptive_gamma.routing import GammaSchedule, ReplicaState
 from tests.engines import pages
+from tests.fleet.scene import Clock, Prior, a_fleet, page, watched
 from tests.support.scripted_engine import Reply, ScriptedEngine
 
 STATUS_KEYS = [
     *("name", "url", "engine", "pool", "healthy", "draining", "gamma", "running", "waiting", "in_flight", "kv_usage"),
     *("scrape_age_s", "scrape_error", "acceptance"),
 ]
-
-
-class Clock:
-    """Seconds that pass when a test says so."""
-
-    def __init__(self) -> None:
-        self.now = 1000.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
-class Prior:
-    """Acceptance 0.8 for structured requests and 0.5 for all others, at any gamma."""
-
-    default_class = "unsure"
-
-    def class_for(self, name: str) -> str:
-        return name
-
-    def expected_tokens(self, request_class: str, gamma: int) -> float:
-        rate = 0.8 if request_class == "structured" else 0.5
-        return float(sum(rate**position for position in range(gamma + 1)))
-
-
-def a_fleet(*replicas: ReplicaSettings, clock: Clock | None = None, timeout_s: float = 5.0, **more: Any) -> Fleet:
-    return Fleet(
-        replicas,
-        scrape=ScrapeSettings(timeout_s=timeout_s),
-        health=HealthSettings(timeout_s=timeout_s),
-        clock=clock or Clock(),
-        **more,
-    )
-
-
-@contextlib.asynccontextmanager
-async def watched(
-    server: ScriptedEngine, clock: Clock | None = None, *, policy: Prior | None = None, **settings: Any
-) -> AsyncIterator[Fleet]:
-    fleet = a_fleet(ReplicaSettings(name="r", url=server.url, **settings), clock=clock, policy=policy)
-    try:
-        yield fleet
-    finally:
-        await fleet.stop()
-
-
-def page(
-    *,
-    running: int = 0,
-    drafts: float = 0,
-    accepted: tuple[float, ...] = (),
-    generated: float = 0,
-    draft_tokens: float | None = None,
-    awake: bool = True,
-) -> str:
-    """A speculative vLLM's page."""
-    labels = 'engine="0",model_name="m"'
-    lines = [
-        f"vllm:cache_config_info{{{labels}}} 1.0",
-        f"vllm:num_requests_running{{{labels}}} {running}.0",
-        f"vllm:num_requests_waiting{{{labels}}} 0.0",
-        f"vllm:kv_cache_usage_perc{{{labels}}} 0.5",
-        f"vllm:generation_tokens_total{{{labels}}} {generated}",
-        f'vllm:engine_sleep_state{{{labels},sleep_state="awake"}} {float(awake)}',
-    ]
-    if accepted:
-        tokens = drafts * len(accepted) if draft_tokens is None else draft_tokens
-        lines += [
-            f"vllm:spec_decode_num_drafts_total{{{labels}}} {drafts}",
-            f"vllm:spec_decode_num_draft_tokens_total{{{labels}}} {tokens}",
-            f"vllm:spec_decode_num_accepted_tokens_total{{{labels}}} {sum(accepted)}",
-            *(
-                f'vllm:spec_decode_num_accepted_tokens_per_pos_total{{{labels},position="{position}"}} {value}'
-                for position, value in enumerate(accepted)
-            ),
-        ]
-    return "\n".join(lines) + "\n"
 
 
 async def test_a_speculative_replica_that_was_asked() -> None:
@@ -658,7 +582,7 @@ async def test_a_fault_in_one_look_leaves_the_others(
     def faulty(page: bytes) -> None:
         raise KeyError("id")
 
-    monkeypatch.setattr("adaptive_gamma.fleet.fleet.read_model_list", faulty)
+    monkeypatch.setattr("adaptive_gamma.fleet.watch.read_model_list", faulty)
     async with ScriptedEngine() as engine, watched(engine) as fleet:
         engine.page("/v1/models", "{}")
         for _ in range(3):

@@ -89,3 +89,57 @@ def test_against_the_words_of_the_rule(probes: list[bool], down_after: int, up_a
             up, row, changes = True, [], changes + 1
         health.probed(ok)
         assert (health.up, health.changes) == (up, changes)
+
+
+def test_failed_answers_in_a_row_take_it_down() -> None:
+    health = HealthMonitor()
+    assert [health.answer_failed() for _ in range(4)] == [False, False, True, False]
+    assert not health.up
+    assert [health.probed(True), health.probed(True)] == [False, True]
+    assert [health.answer_failed() for _ in range(2)] == [False, False], "the row starts anew"
+
+
+def test_any_other_answer_ends_the_row_of_failed_ones() -> None:
+    health = HealthMonitor()
+    for _ in range(20):
+        health.answer_failed()
+        health.answer_failed()
+        health.answered()
+    assert health.up
+
+
+def test_a_good_health_page_does_not_end_the_row_of_failed_answers() -> None:
+    health = HealthMonitor()
+    for _ in range(3):
+        health.answer_failed()
+        health.probed(True)
+    assert not health.up
+
+
+def test_failed_answers_and_failed_probes_are_two_rows() -> None:
+    health = HealthMonitor()
+    for _ in range(2):
+        health.probed(False)
+        health.answer_failed()
+    assert (health.up, health.failures) == (True, 2)
+
+
+def test_a_failed_answer_ends_the_row_of_successes() -> None:
+    health = HealthMonitor(down_after=1)
+    health.probed(False)
+    health.probed(True)
+    health.answer_failed()
+    health.probed(True)
+    assert not health.up
+
+
+def test_limits_may_change() -> None:
+    health = HealthMonitor(down_after=100)
+    for _ in range(5):
+        health.probed(False)
+    health.set_limits(down_after=3, up_after=1)
+    assert health.up, "nothing has happened since"
+    assert health.probed(False)
+    assert health.probed(True)
+    with pytest.raises(ValueError, match="at least 1"):
+        health.set_limits(down_after=0, up_after=1)

@@ -305,7 +305,6 @@ async def test_errors_for_http_1_0_clients() -> None:
         assert engine.requests == []
 
 
-@pytest.mark.xfail(strict=True, reason="pipelined requests are served; they are to be refused by closing")
 async def test_pipelining_is_refused_cleanly() -> None:
     """The first request is answered whole, then the connection closes; the others reach no engine."""
 

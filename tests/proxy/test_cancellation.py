@@ -332,3 +332,21 @@ async def test_a_client_that_stays_is_not_taken_for_gone() -> None:
             await proxy.ended(ok=count)
             assert json.loads((await client.answer()).body) == {"ok": True}
         assert len({request.connection for request in engine.requests}) == 1
+
+
+async def test_half_closing_while_it_does_not_read() -> None:
+    """What is unsent must not keep the engine at work until the client's kernel answers a probe."""
+
+    async def flood(x: EngineExchange) -> None:
+        x.head()
+        while not x.left.is_set():
+            await x.writable.wait()
+            x.chunk(b"x" * 65536)
+
+    async with GatedEngine(flood) as engine, running_proxy([engine]) as proxy, proxy.client(limit=1024) as client:
+        client.send(post())
+        x = await engine.arrived()
+        await until(lambda: not x.writable.is_set(), "the engine's writes stall")
+        client.writer.write_eof()
+        await x.gone()
+        await proxy.ended(client_closed=1)

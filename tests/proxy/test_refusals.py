@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 
 import pytest
@@ -188,6 +189,33 @@ async def test_rubbish_behind_a_good_request_does_not_spoil_its_answer() -> None
         answer = await client.answer()
         assert (answer.status, answer.body) == (200, b"good")
         assert await client.closed() == b""
+
+
+@pytest.mark.parametrize("together", [True, False])
+async def test_pipelined_requests_are_refused(together: bool) -> None:
+    """The first is answered whole, then the connection ends: its client may send the others again."""
+
+    async def script(x: EngineExchange) -> None:
+        await go.wait()
+        x.answer(200, x.request.body)
+
+    go = asyncio.Event()
+    first, second = b'{"prompt": 1}', b'{"prompt": 2}'
+    async with GatedEngine(script) as engine, running_proxy([engine]) as proxy, proxy.client() as client:
+        if together:
+            client.send(post("/v1/completions", first) + post("/v1/completions", second) * 1000)
+            await engine.arrived()
+        else:
+            client.send(post("/v1/completions", first))
+            await engine.arrived()
+            client.send(post("/v1/completions", second) * 1000)
+        go.set()
+        answer = await client.answer()
+        assert answer.body == first
+        assert answer.one("connection") in ("close", None if not together else "close")
+        assert await client.closed() == b""
+        assert len(engine.requests) == 1
+        await proxy.counted("ok")
 
 
 async def test_chunked_upload_is_sent_with_its_length() -> None:

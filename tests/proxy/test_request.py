@@ -56,3 +56,38 @@ def test_prompt_tokens_are_estimated_from_the_text_where_there_is_some() -> None
     assert parsed(prompt="word " * 80, temperature=0.5, metadata={"k": "v" * 200}).prompt_tokens == 100
     assert parsed(prompt=list(range(100))).prompt_tokens > 50
     assert parsed(prompt="x" * 40_000).prompt_tokens == pytest.approx(10_000, rel=0.01)
+
+
+def test_the_prefix_is_the_leading_text_of_a_prompt_that_fills_a_block() -> None:
+    head = "m\n\n"
+    assert parsed(model="m", prompt="x" * 1023).prefix_text() == ""
+    assert parsed(model="m", prompt="x" * 1024).prefix_text() == head + "x" * 1024
+    assert parsed(model="m", prompt="x" * 1023, metadata="y" * 9000).prefix_text() == ""
+    assert parsed(model="m", prompt=list(range(5000))).prefix_text() == ""
+    long = parsed(model="m", prompt="x" * 500_000).prefix_text()
+    assert long == (head + "x" * 500_000)[:65_536]
+    accents = parsed(prompt="\u00e9" * 1024).prefix_text()
+    assert accents == "\n\n" + "\u00e9" * 1024
+
+
+def test_turns_of_one_conversation_begin_alike() -> None:
+    turns: list[dict[str, object]] = [{"role": role, "content": role[0] * 3000} for role in ("system", "user")]
+    first = parsed(messages=turns, model="m").prefix_text()
+    turns += [{"role": "assistant", "content": "a" * 9000}]
+    turns += [{"role": "user", "content": [{"type": "text", "text": "b"}]}]
+    later = parsed(messages=turns, model="m").prefix_text()
+    assert later.startswith(first)
+    assert len(later) > 15_000
+
+
+def test_what_keeps_caches_apart_keeps_prefixes_apart() -> None:
+    def prefix(**fields: object) -> str:
+        return parsed(prompt="x" * 2000, **fields).prefix_text()[:1024]
+
+    assert len({prefix(), prefix(model="m"), prefix(model="n"), prefix(cache_salt="s"), prefix(cache_salt="t")}) == 5
+    assert prefix(cache_salt=7) == prefix()
+
+
+def test_long_lists_of_messages_are_looked_at_up_to_a_bound() -> None:
+    many = [{"role": "user", "content": "x" * 100}] * 5000
+    assert 1024 < len(parsed(messages=many).prefix_text()) <= 65_536

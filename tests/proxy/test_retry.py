@@ -46,7 +46,7 @@ async def test_a_rejected_request_goes_elsewhere_as_it_was(status: int, early: b
     async with (
         GatedEngine(script, early=early) as full,
         GatedEngine() as free,
-        running_proxy([full, free]) as proxy,
+        running_proxy([full, free], affinity={"entries": 0}) as proxy,
     ):
         asked = 0
         while asked < 3 or not full.requests:

@@ -101,11 +101,111 @@ async def test_policy_is_read_again_on_sighup(tmp_path: Path) -> None:
         await served.logged("loaded again")
         policy.write_text("schema: something else\n")
         served.signal(signal.SIGHUP)
-        await served.logged("the policy stays as it is")
+        await served.logged("the configuration stays as it is")
         page = (await served.get("/metrics"))[1].decode()
         assert "adaptive_gamma_config_reload_failures_total 1.0" in page
         async with RawClient(served.port) as client:
             assert (await client.ask(post())).status == 200
+
+
+def _rewrite(tmp_path: Path, **change: Any) -> None:
+    config = tmp_path / "serve.yaml"
+    config.write_text(yaml.safe_dump({**yaml.safe_load(config.read_text()), **change}))
+
+
+async def test_the_whole_configuration_is_read_again_on_sighup(tmp_path: Path) -> None:
+    async with GatedEngine(_silent) as old, GatedEngine() as new, serve(tmp_path, [old]) as served:
+        async with RawClient(served.port) as client:
+            client.send(post())
+            x = await old.arrived()
+            x.head()
+            x.chunk(b"one")
+            head = await client.head()
+            _rewrite(tmp_path, replicas=[{"name": "other", "url": new.url, "gamma": 0}], mode="observe")
+            served.signal(signal.SIGHUP)
+            await served.logged("configuration loaded again")
+            async with RawClient(served.port) as late:
+                answer = await late.ask(post())
+                assert (answer.status, answer.one("x-adaptive-gamma-replica")) == (200, "other")
+            page = json.loads((await served.get("/status"))[1])
+            rows = [(row["name"], row["leaving"], row["in_flight"]) for row in page["replicas"]]
+            assert (page["mode"], rows) == ("observe", [("other", False, 0), ("r0", True, 1)])
+            x.chunk(b"two")
+            x.end()
+            rest = await client.rest(head)
+            assert (rest.body, rest.complete) == (b"onetwo", True)
+        page = json.loads((await served.get("/status"))[1])
+        assert [row["name"] for row in page["replicas"]] == ["other"]
+        assert b'replica="r0"' not in (await served.get("/metrics"))[1]
+        assert not any("Traceback" in line for line in served.lines), served.lines
+
+
+async def test_a_wrong_configuration_changes_nothing_and_says_why(tmp_path: Path) -> None:
+    async with GatedEngine() as engine, serve(tmp_path, [engine]) as served:
+        before = json.loads((await served.get("/status"))[1])
+        good = (tmp_path / "serve.yaml").read_text()
+        other = {"replicas": [{"name": "other", "url": "http://127.0.0.1:1"}]}
+        wrong: list[tuple[dict[str, Any], str]] = [
+            ({"retyr": 1}, "retyr: no such key (did you mean 'retry'?)"),
+            ({**other, "classify": {"default": "structurd"}}, "did you mean 'structured'?"),
+            ({**other, "policy": "h200-llama3-70b-fp9"}, "did you mean 'h200-llama3-70b-fp8'?"),
+            (
+                {**other, "listen": "127.0.0.1:1"},
+                "listen: 127.0.0.1:1 needs a restart; this process serves at 127.0.0.1:0",
+            ),
+            (
+                {**other, "admin": "127.0.0.1:2"},
+                "admin: 127.0.0.1:2 needs a restart; this process serves at 127.0.0.1:00",
+            ),
+        ]
+        for change, said in wrong:
+            (tmp_path / "serve.yaml").write_text(good)
+            _rewrite(tmp_path, **change)
+            served.signal(signal.SIGHUP)
+            await served.logged(said)
+        (tmp_path / "serve.yaml").write_text("replicas: [\n")
+        served.signal(signal.SIGHUP)
+        await served.logged("line 2, column 1")
+        said_so = [line for line in served.lines if "the configuration stays as it is" in line]
+        assert len(said_so) == len(wrong) + 1
+        page = (await served.get("/metrics"))[1].decode()
+        assert f"adaptive_gamma_config_reload_failures_total {len(wrong) + 1}.0" in page
+        after = json.loads((await served.get("/status"))[1])
+        assert [row["name"] for row in after["replicas"]] == [row["name"] for row in before["replicas"]]
+        assert after["policy"] == before["policy"]
+        (tmp_path / "serve.yaml").write_text(good)
+        served.signal(signal.SIGHUP)
+        await served.logged("configuration loaded again")
+
+
+async def test_every_signal_of_a_burst_is_heeded(tmp_path: Path) -> None:
+    async with GatedEngine() as engine, serve(tmp_path, [engine]) as served:
+        for count in range(1, 20):
+            names = [{"name": f"n{index}", "url": engine.url, "gamma": 0} for index in range(count)]
+            _rewrite(tmp_path, replicas=names)
+            served.signal(signal.SIGHUP)
+        await served.logged("n18=")
+        page = json.loads((await served.get("/status"))[1])
+        assert [row["name"] for row in page["replicas"]] == [f"n{index}" for index in range(19)]
+
+
+async def test_more_than_one_worker_is_refused_with_the_reason_and_the_way_on() -> None:
+    async def told(count: str) -> tuple[int | None, str]:
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "adaptive_gamma", "serve", "--workers", count, "--config", "nowhere.yaml",
+            stderr=asyncio.subprocess.PIPE,
+        )  # fmt: skip
+        _, errors = await process.communicate()
+        return process.returncode, errors.decode()
+
+    code, text = await told("2")
+    assert code == 2
+    assert text.startswith("adaptive-gamma: --workers: expected 1, not 2: open requests, session affinity")
+    assert "Envoy" in text
+    assert "sidecars" in text
+    code, text = await told("1")
+    assert (code, "nowhere.yaml: cannot be read" in text) == (2, True), "the number is accepted"
+    assert (await told("0"))[0] == 2
 
 
 async def test_a_port_in_use_is_told_and_exits_2(tmp_path: Path) -> None:

@@ -14,10 +14,9 @@ from pathlib import Path
 import pytest
 
 from adaptive_gamma.errors import ConnectError, ProtocolError, UpstreamTimeout
-from adaptive_gamma.proxy import Upstream, UpstreamLimits, UpstreamResponse
+from adaptive_gamma.proxy import Upstream, UpstreamLimits
 from tests.support.gated_engine import EngineExchange, GatedEngine, until
-
-HEADERS = [(b"host", b"engine"), (b"content-length", b"2")]
+from tests.support.upstream_client import Asked
 
 
 async def _silent(x: EngineExchange) -> None:
@@ -33,16 +32,8 @@ async def _pool(url: str, limits: UpstreamLimits | None = None) -> AsyncIterator
         pool.close()
 
 
-async def _all(response: UpstreamResponse) -> bytes:
-    parts = []
-    while (data := await response.read()) is not None:
-        parts.append(data)
-    response.close()
-    return b"".join(parts)
-
-
 async def _ask(pool: Upstream) -> bytes:
-    return await _all(await pool.request(b"POST", b"/v1/completions", HEADERS, b"{}"))
+    return await Asked(pool).whole
 
 
 async def test_refused() -> None:
@@ -85,11 +76,11 @@ async def test_connection_that_is_never_taken() -> None:
 
 async def test_more_than_a_hundred_at_once() -> None:
     async with GatedEngine(_silent) as engine, _pool(engine.url) as pool:
-        tasks = [asyncio.create_task(_ask(pool)) for _ in range(300)]
+        asked = [Asked(pool) for _ in range(300)]
         await engine.arrived(300)
         for exchange in engine.exchanges:
             exchange.answer(200, b"ok")
-        assert await asyncio.gather(*tasks) == [b"ok"] * 300
+        assert [await each.whole for each in asked] == [b"ok"] * 300
         assert pool.idle_connections == 300
         assert await _ask_answered(engine, pool) == b"ok"
         assert engine.connections == 300
@@ -103,26 +94,83 @@ async def _ask_answered(engine: GatedEngine, pool: Upstream) -> bytes:
     return await _ask(pool)
 
 
-async def test_cancellation_aborts_the_connection() -> None:
+async def test_cancelling_before_the_head_aborts_the_connection() -> None:
     async with GatedEngine(_silent) as engine, _pool(engine.url) as pool:
-        task = asyncio.create_task(_ask(pool))
+        asked = Asked(pool)
         x = await engine.arrived()
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
+        asked.call.cancel()
         await x.gone()
         assert pool.idle_connections == 0
+        assert not asked.whole.done()
 
 
-async def test_closing_an_unread_answer_aborts_the_connection() -> None:
+async def test_cancelling_in_the_body_aborts_the_connection() -> None:
     async with GatedEngine(_silent) as engine, _pool(engine.url) as pool:
-        task = asyncio.create_task(pool.request(b"POST", b"/", HEADERS, b"{}"))
+        asked = Asked(pool)
         x = await engine.arrived()
         x.head()
-        response = await task
-        response.close()
-        response.close()
+        assert await asked.head == 200
+        asked.call.cancel()
+        asked.call.cancel()
         await x.gone()
+
+
+async def test_cancelling_while_it_connects() -> None:
+    async with GatedEngine(_silent) as engine, _pool(engine.url) as pool:
+        asked = Asked(pool)
+        asked.call.cancel()
+        assert await _ask_answered(engine, pool) == b"ok"
+        assert len(engine.requests) == 1
+        assert not asked.whole.done()
+
+
+async def test_what_is_not_read_stays_at_the_engine() -> None:
+    async with GatedEngine(_silent) as engine, _pool(engine.url) as pool:
+        asked = Asked(pool)
+        x = await engine.arrived()
+        x.head(headers=[("content-length", "50000000")])
+        await asked.head
+        asked.call.pause()
+        for _ in range(50):
+            x.write(b"x" * 1_000_000)
+        await until(lambda: x.transport.get_write_buffer_size() > 40_000_000, "the engine cannot write on")
+        taken = sum(map(len, asked.pieces))
+        asked.call.resume()
+        assert len(await asked.whole) == 50_000_000
+        assert taken < 2_000_000
+
+
+async def test_1xx_without_end_is_an_error() -> None:
+    async with GatedEngine(_silent) as engine, _pool(engine.url) as pool:
+        asked = Asked(pool)
+        x = await engine.arrived()
+        x.write(b"HTTP/1.1 100 Continue\r\n\r\n" * 4000)
+        with pytest.raises(ProtocolError, match="64 KiB"):
+            await asked.whole
+
+
+async def test_1xx_do_not_put_off_the_first_byte() -> None:
+    async with GatedEngine(_silent) as engine, _pool(engine.url, UpstreamLimits(first_byte_s=0.1)) as pool:
+        asked = Asked(pool)
+        x = await engine.arrived()
+        while not asked.whole.done():
+            x.write(b"HTTP/1.1 102 Processing\r\n\r\n")
+            await asyncio.sleep(0.01)
+        with pytest.raises(UpstreamTimeout, match="did not begin to answer"):
+            await asked.whole
+
+
+@pytest.mark.parametrize("endless", [b";x=" + b"y" * 70_000, b"0\r\n" + b"trailer: 1\r\n" * 7000])
+async def test_endless_extensions_and_trailers_are_an_error(endless: bytes) -> None:
+    async with GatedEngine(_silent) as engine, _pool(engine.url) as pool:
+        asked = Asked(pool)
+        x = await engine.arrived()
+        x.head()
+        x.chunk(b"first")
+        await until(lambda: asked.pieces == [b"first"], "the first chunk")
+        x.write((b"5" if endless.startswith(b";") else b"") + endless)
+        with pytest.raises(ProtocolError, match="64 KiB"):
+            await asked.whole
 
 
 async def test_idle_connection_the_engine_closed_is_forgotten() -> None:
@@ -148,12 +196,12 @@ async def test_slow_death_of_a_reused_connection_is_an_error(monkeypatch: pytest
     async with GatedEngine() as engine, _pool(engine.url) as pool:
         await _ask(pool)
         engine.script = _silent
-        task = asyncio.create_task(_ask(pool))
+        asked = Asked(pool)
         x = await engine.arrived(2)
         await asyncio.sleep(0.01)
         x.die()
         with pytest.raises(ProtocolError):
-            await task
+            await asked.whole
         assert len(engine.requests) == 2
 
 
@@ -167,9 +215,8 @@ async def test_silence_while_the_engine_does_not_read() -> None:
     url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
     async with server, _pool(url, UpstreamLimits(first_byte_s=0.2)) as pool:
         body = b"x" * 50_000_000
-        headers = [(b"host", b"engine"), (b"content-length", b"%d" % len(body))]
         with pytest.raises(UpstreamTimeout):
-            await pool.request(b"POST", b"/", headers, body)
+            await Asked(pool, body).whole
         stop.set()
 
 

@@ -43,6 +43,9 @@ class HandPolicy:
         curve = list(self._curves[request_class])
         return list(accumulate(curve + [curve[-1]] * (self.max_gamma - len(curve)), mul))
 
+    def context_bucket(self, context_tokens: float | None) -> int:
+        return 0
+
     def expected_tokens(self, request_class: str, gamma: int) -> float:
         return 1.0 + sum(self.survival(request_class)[:gamma])
 

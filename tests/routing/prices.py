@@ -25,6 +25,9 @@ class LinearPrices:
         name = canonical_class(name)
         return name if name in self.alpha else "unsure"
 
+    def context_bucket(self, context_tokens: float | None) -> int:
+        return 0
+
     def expected_tokens(self, request_class: str, gamma: int) -> float:
         return 1.0 + sum(self.alpha[self.class_for(request_class)] ** k for k in range(1, gamma + 1))
 

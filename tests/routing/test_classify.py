@@ -1,10 +1,13 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from adaptive_gamma.routing import ClassRule, RequestClassifier, classify_prompt
+from adaptive_gamma.routing.vocabulary import CHAT_WORDS, CODE_NOUNS, CODE_VERBS, LANGUAGES, LINE_STARTS, MATH_WORDS
+
+from .reference_classify import reference_class
 
 CODE = [
     "Write a Python function that merges two sorted lists without using sorted().",
@@ -87,3 +90,60 @@ def test_a_policys_own_class_names_may_be_named_in_the_header() -> None:
 
 def test_the_default_stands_in_for_unsure() -> None:
     assert RequestClassifier(default="prose").classify(path="/", text=lambda: "hi") == "chat"
+
+
+_PIECES = [
+    *(word.decode() for word in sorted(LANGUAGES | CODE_NOUNS | CODE_VERBS | MATH_WORDS | CHAT_WORDS)),
+    *(start.decode() for start in LINE_STARTS),
+    *("the", "walked", "over", "é", "ſ", "\u212a", "\ud800", "x_y", "e-mail", "fix.", "(code)", "test-", "C#", "c++,"),
+    *(
+        "```",
+        "\n",
+        "\n\n",
+        "\r\n",
+        "\r",
+        "\t",
+        "\x0b",
+        "    ",
+        " ",
+        " ",
+        ". ",
+        "{",
+        "}",
+        ";",
+        "= [",
+        "_",
+        "\x00",
+        "\x7f",
+    ),
+]
+_TEXTS = st.lists(
+    st.tuples(st.sampled_from(_PIECES), st.sampled_from(["", " ", " ", "\n"]), st.booleans()), max_size=120
+).map(lambda parts: "".join((piece.upper() if loud else piece) + gap for piece, gap, loud in parts))
+
+
+@given(_TEXTS | st.text(max_size=400))
+@settings(max_examples=400, deadline=None)
+def test_the_class_is_that_of_the_full_count(text: str) -> None:
+    """Stopping early never changes the class, and never says more than was there."""
+    name, structured, chat = reference_class(text)
+    found = classify_prompt(text)
+    assert found.name == name
+    assert found.structured_score == structured or structured > found.structured_score > 3
+    assert found.chat_score <= chat
+
+
+@given(_TEXTS, st.integers(2, 40))
+@settings(deadline=None)
+def test_the_class_is_that_of_the_full_count_for_many_lines(text: str, times: int) -> None:
+    for joined in ((text + "\n") * times, "\n".join([text] * times), "walked on\n" * times + text + "\nso\n" * times):
+        assert classify_prompt(joined).name == reference_class(joined)[0]
+
+
+@pytest.mark.parametrize("form", ["{}", "so {} it is", "so ({}),", "so{}", "{}é", "_{}", "{}+", "{}#", "{}2", "é {}"])
+def test_a_word_counts_only_where_it_stands_alone(form: str) -> None:
+    for word in sorted(LANGUAGES | CODE_NOUNS | MATH_WORDS | CHAT_WORDS):
+        for text in (form.format(word.decode()), form.format(word.decode()).upper()):
+            found = classify_prompt(text)
+            name, structured, _ = reference_class(text)
+            assert (found.name, found.structured_score) == (name, structured)

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -10,36 +9,16 @@ from hypothesis import strategies as st
 
 from adaptive_gamma.errors import NoReplica
 from adaptive_gamma.routing import (
-    Decision,
     DecisionLimits,
     GammaSchedule,
-    ReplicaState,
     RequestNeeds,
     decide,
     least_loaded,
     load_of,
 )
 
+from .fleets import PRICES, choose, replica
 from .prices import LinearPrices
-
-PRICES = LinearPrices()
-
-
-def replica(name: str, gamma: Any = 0, load: int | None = 0, **more: Any) -> ReplicaState:
-    """A read replica; load None is one whose reading is unknown."""
-    fields: dict[str, Any] = {
-        "speculative": gamma != 0,
-        "gamma": gamma,
-        "running": load,
-        "waiting": None if load is None else 0,
-        "fresh_until": 100.0,
-    }
-    return ReplicaState(name, **(fields | more))
-
-
-def choose(states: list[ReplicaState], request_class: str = "chat", *, tie_break: float = 0.0, **more: Any) -> Decision:
-    needs = more.pop("needs", RequestNeeds(request_class))
-    return decide(needs, states, PRICES, now=50.0, tie_break=tie_break, **more)
 
 
 def test_low_load_goes_to_the_speculative_replica() -> None:
@@ -257,7 +236,7 @@ def test_a_decision_prints_as_plain_data() -> None:
     data = choose([replica("spec", 4), replica("plain"), replica("down", healthy=False)]).as_dict()
     assert set(data) == {"class", "replica", "pool", "gamma", "reason", "chosen", "runners_up", "excluded"}
     assert data["excluded"] == [{"replica": "down", "why": "unhealthy"}]
-    assert set(data["chosen"]) == {"replica", "pool", "gamma", "load", "cost_s", "tpot_s"}
+    assert set(data["chosen"]) == {"replica", "pool", "gamma", "load", "cost_s", "tpot_s", "cached_tokens"}
     assert [c["replica"] for c in data["runners_up"]] == ["plain"]
 
 

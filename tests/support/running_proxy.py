@@ -31,6 +31,7 @@ OUTCOMES = (
     "protocol_error",
     "timeout",
     "rejected",
+    "internal_error",
 )
 """The contract's, so that one with another name is seen as missing."""
 
@@ -144,6 +145,7 @@ async def running_proxy(
         loaded.replicas,
         scrape=loaded.scrape,
         health=loaded.health,
+        load=loaded.load,
         api_key=loaded.engine_api_key,
         policy=policy,
     )

@@ -1,0 +1,354 @@
+"""One HTTP/1.1 connection of a client: asyncio.Protocol serving one request at a time, by callbacks.
+
+It is the class uvicorn makes for each connection, in the place of its own. An answer that breaks off has no clean end;
+a client that stops reading, or stops in the middle of a head or a body, does not hold its connection for ever. Reading
+goes on while an answer is under way, or the client's leaving would not be seen; a request pipelined meanwhile is not
+served: the answer under way ends the connection.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+import struct
+from enum import Enum
+from math import inf
+from typing import TYPE_CHECKING, cast
+
+from adaptive_gamma.proxy.answer_framing import AnswerFraming
+from adaptive_gamma.proxy.answers import ErrorAnswer, raw_answer
+from adaptive_gamma.proxy.deadline import Deadline
+from adaptive_gamma.proxy.request_reader import Refusal, RequestHead, RequestReader, Unreadable
+
+if TYPE_CHECKING:
+    from uvicorn.server import ServerState
+
+    from adaptive_gamma.proxy.data_path import DataPath, Intake
+    from adaptive_gamma.proxy.exchange import Exchange
+    from adaptive_gamma.proxy.headers import Pairs
+    from adaptive_gamma.proxy.http_server import DataListenerConfig
+
+__all__ = ["ClientConnection"]
+
+_log = logging.getLogger("adaptive_gamma.proxy")
+
+_LINGER_S = 5.0
+
+
+class _Phase(Enum):
+    """What the connection waits for."""
+
+    HEAD = "head"
+    BODY = "body"
+    ANSWER = "answer"
+    LINGER = "linger"
+    """The client's close: a close of ours while it sends would reset the connection under the answer."""
+
+
+class ClientConnection(asyncio.Protocol):
+    """One client. Its requests go to the data path, one at a time; the answer comes back through the methods below."""
+
+    __slots__ = (
+        "_body", "_body_size", "_config", "_deadline", "_deaf", "_discarding", "_framing", "_intake", "_keep_alive",
+        "_loop", "_outbox", "_path", "_peer", "_phase", "_reader", "_ready", "_state", "_transport", "_unsent_before",
+        "_write_paused", "exchange",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        config: DataListenerConfig,
+        server_state: ServerState,
+        app_state: dict[str, object],
+        _loop: asyncio.AbstractEventLoop | None = None,
+    ) -> None:
+        self._loop = loop = _loop or asyncio.get_running_loop()
+        self._config = config
+        self._path: DataPath = config.data_path
+        self._state = server_state
+        self._deadline = Deadline(loop, self._overdue)
+        self._phase = _Phase.HEAD
+        self._reader = RequestReader(self)
+        self._deaf = self._write_paused = self._discarding = self._ready = False
+        self._intake: Intake | None = None
+        self._body: list[bytes] = []
+        self._body_size = 0
+        self._keep_alive = True
+        self._outbox = b""
+        self.exchange: Exchange | None = None
+        """The request being answered by an engine; the exchange sets and clears it."""
+
+    @property
+    def busy(self) -> bool:
+        """Whether a request is being answered, or the last answer is still being written out."""
+        if self._phase is _Phase.ANSWER or (self._phase is _Phase.BODY and not self._discarding):
+            return True
+        return self.unsent_bytes > 0
+
+    @property
+    def unsent_bytes(self) -> int:
+        """What the client has not taken yet of what was sent to it."""
+        return self._transport.get_write_buffer_size()
+
+    @property
+    def paused(self) -> bool:
+        """Whether the client leaves so much unread that nothing more should be sent."""
+        return self._write_paused
+
+    # -- the connection -----------------------------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        # uvloop's transport has the methods without the base class.
+        self._transport = cast(asyncio.Transport, transport)
+        peer = transport.get_extra_info("peername")
+        self._peer = peer[0] if isinstance(peer, tuple) else None
+        self._state.connections.add(self)  # type: ignore[arg-type]  # uvicorn's set is typed with its own two classes
+        self._await_head()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._state.connections.discard(self)
+        self._deadline.close()
+        self._deaf = True
+        intake, self._intake = self._intake, None
+        if self.exchange is not None:
+            self.exchange.client_gone()
+        elif intake is not None and not self._discarding:
+            self._path.ended(intake, "client_closed")
+
+    def eof_received(self) -> bool:
+        if self.exchange is not None:
+            # It left. A close would wait until what it does not read any more is written out, and the engine with it.
+            self._transport.abort()
+        return False
+
+    def data_received(self, data: bytes) -> None:
+        if self._deaf:
+            return
+        try:
+            self._reader.feed(data)
+        except Unreadable as error:
+            self._stop(error.refusal)
+            return
+        if self._ready:
+            self._begin()
+        elif self._phase is _Phase.BODY and not self._discarding:
+            self._deadline.at = self._loop.time() + self._path.stall_s
+
+    def _stop(self, refusal: Refusal) -> None:
+        """The client's bytes make no sense from here on."""
+        self._deaf = True
+        if self._ready or self._phase is _Phase.ANSWER:
+            # What stands behind a whole request does not matter to it: it is answered, then the connection ends.
+            self._keep_alive = False
+            if self._ready:
+                self._begin()
+            return
+        intake, self._intake = self._intake, None
+        if intake is not None and not self._discarding:
+            self._path.ended(intake, "client_error")
+        self._refuse(*refusal)
+
+    def pause_writing(self) -> None:
+        self._write_paused = True
+        self._unsent_before = self.unsent_bytes
+        self._deadline.set(self._loop.time() + self._path.stall_s)
+        if self.exchange is not None:
+            self.exchange.client_paused()
+
+    def resume_writing(self) -> None:
+        self._write_paused = False
+        self._deadline.at = inf
+        if self._phase is _Phase.HEAD:
+            self._await_head()
+        elif self._phase is _Phase.LINGER:
+            self._linger()
+        if self.exchange is not None:
+            self.exchange.client_resumed()
+
+    def shutdown(self) -> None:
+        """Close when idle, else after the answer under way."""
+        if self._phase is _Phase.HEAD and not self._reader.in_head:
+            self._transport.close()
+        self._keep_alive = False
+
+    def cut(self, reset: bool = True) -> None:
+        """Close without a clean end. ``reset`` sends RST, which an unframed body needs to be seen as cut."""
+        transport = self._transport
+        if transport.is_closing():
+            return
+        self._deaf = True
+        self._phase = _Phase.LINGER
+        if not reset:
+            self._close()
+            return
+        sock = transport.get_extra_info("socket")
+        if sock is not None:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        transport.abort()
+
+    def _await_head(self) -> None:
+        self._phase = _Phase.HEAD
+        if not self._write_paused:
+            self._deadline.set(self._loop.time() + self._config.keep_alive_s)
+
+    def _linger(self) -> None:
+        """Say no more, and wait for the client to close."""
+        self._deaf = True
+        self._phase = _Phase.LINGER
+        if self._transport.can_write_eof():
+            self._transport.write_eof()
+        if not self._write_paused:
+            self._deadline.set(self._loop.time() + _LINGER_S)
+
+    def _close(self) -> None:
+        """Close once all is written out, which a client that does not read must not put off for ever."""
+        self._transport.close()
+        if not self._write_paused:
+            self._deadline.set(self._loop.time() + self._path.stall_s)
+
+    def _overdue(self) -> None:
+        if self._write_paused:
+            unsent, before = self.unsent_bytes, self._unsent_before
+            self._unsent_before = unsent
+            if unsent < before:
+                self._deadline.set(self._loop.time() + self._path.stall_s)
+                return
+            _log.info("a client read nothing for %g s; its connection is cut", self._path.stall_s)
+            self.cut()
+        elif self._phase is _Phase.BODY:
+            self._stop((408, f"the request body stopped for {self._path.stall_s:g} s", "body_timeout"))
+        elif self._transport.is_closing():
+            self._transport.abort()
+        else:
+            self._transport.close()
+
+    # -- answering ----------------------------------------------------------------------------------------------------
+
+    def start(self, status: int, fields: Pairs, own: bytes = b"", *, more: bool) -> None:
+        """Send the head of an answer; ``own`` are further fields, as whole lines. ``more`` follows at once."""
+        if self._config.closing:
+            self._keep_alive = False
+        framing = self._framing
+        self._write(framing.head(status, fields, own, keep_alive=self._keep_alive), more=more)
+        if framing.until_close:
+            self._keep_alive = False
+
+    def send(self, pieces: list[bytes], *, more: bool) -> None:
+        """Send parts of the body. ``more``, or the end, follows at once."""
+        self._write(self._framing.body(pieces), more=more)
+
+    def finish(self) -> None:
+        """The answer is whole."""
+        self._write(self._framing.end, more=False)
+        self._answered()
+
+    def _write(self, data: bytes, *, more: bool) -> None:
+        """Each write is a call of the system, most of what a short answer costs."""
+        if self._outbox:
+            data = self._outbox + data
+        if more:
+            self._outbox = data
+        else:
+            self._outbox = b""
+            if data:
+                self._transport.write(data)
+
+    def break_off(self) -> None:
+        """The answer will not be whole; the client must see that."""
+        self.cut(reset=self._framing.until_close)
+
+    def answer(self, status: int, fields: Pairs, body: bytes) -> None:
+        """Send an answer of our own, its length among the fields."""
+        self.start(status, fields, more=True)
+        self._write(b"" if self._framing.head_only else body, more=False)
+        self._answered()
+
+    def _answered(self) -> None:
+        self._state.total_requests += 1
+        self._intake = None
+        if self._transport.is_closing():
+            return
+        if self._discarding:
+            # Answered before its body was read.
+            self._deadline.set(self._loop.time() + _LINGER_S)
+        elif self._keep_alive:
+            self._await_head()
+        elif self._deaf:
+            self._linger()
+        else:
+            self._phase = _Phase.LINGER
+            self._close()
+
+    def _refuse(self, status: int, message: str, code: str) -> None:
+        """Answer what never became a request, and close."""
+        if not self._discarding:
+            self._transport.write(raw_answer(status, message, code))
+        self._linger()
+
+    def _begin(self) -> None:
+        self._ready = False
+        self._phase = _Phase.ANSWER
+        self._deadline.at = inf
+        intake, self._intake = self._intake, None
+        assert intake is not None
+        parts, self._body = self._body, []
+        body = parts[0] if len(parts) == 1 else b"".join(parts)
+        parts.clear()
+        try:
+            self._path.begin(intake, body, self)
+        except Exception:
+            _log.exception("request %s: the proxy failed", intake.client.request_id.decode())
+            if self.exchange is not None:
+                self.exchange.on_fault()
+            else:
+                self._path.ended(intake, "internal_error")
+                self._keep_alive = False
+                self._refuse(500, "the proxy failed", "internal_error")
+
+    # -- what is read (RequestEvents) ---------------------------------------------------------------------------------
+
+    def on_request_begin(self) -> bool:
+        if self._phase is _Phase.ANSWER or self._ready:
+            return False
+        self._deadline.at = self._loop.time() + self._config.keep_alive_s
+        return True
+
+    def on_request_head(self, head: RequestHead) -> None:
+        self._phase = _Phase.BODY
+        self._deadline.set(self._loop.time() + self._path.stall_s)
+        self._framing = AnswerFraming(head_only=head.method == b"HEAD", knows_chunks=head.knows_chunks)
+        self._keep_alive = head.keep_alive and not self._config.closing
+        intake = self._intake = self._path.accept(head, self._peer)
+        self._body_size = 0
+        if intake.refusal is not None:
+            self._answer_early(intake, intake.refusal)
+        elif head.knows_chunks and intake.client.expects_continue:
+            self._transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+
+    def on_request_body(self, data: bytes) -> None:
+        if self._discarding:
+            return
+        intake = self._intake
+        assert intake is not None
+        self._body_size += len(data)
+        too_large = self._path.body_refusal(self._body_size)
+        if too_large is None:
+            self._body.append(data)
+        else:
+            self._answer_early(intake, too_large)
+
+    def on_request_end(self) -> None:
+        if not self._discarding:
+            self._ready = True
+            return
+        self._discarding = False
+        if self._keep_alive:
+            self._await_head()
+        else:
+            self._linger()
+
+    def _answer_early(self, intake: Intake, refusal: ErrorAnswer) -> None:
+        """Answer a request whose body is still to come; what comes of it is not kept."""
+        self._body.clear()
+        self._discarding = True
+        self._path.answer_error(intake, refusal, self)

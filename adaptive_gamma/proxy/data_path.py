@@ -1,0 +1,160 @@
+"""The data port's way through: a request's head and body become an exchange with an engine, or an answer of our own."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import TYPE_CHECKING, Any
+
+from adaptive_gamma.proxy.answers import ErrorAnswer, error_body, own_headers, request_id_fields, shortened
+from adaptive_gamma.proxy.endpoints import Endpoint, Handling
+from adaptive_gamma.proxy.exchange import Exchange, Wire
+from adaptive_gamma.proxy.headers import ClientHeaders, Pairs, read_client_headers
+from adaptive_gamma.proxy.metrics import NO_REPLICA
+from adaptive_gamma.proxy.request import parse_json
+from adaptive_gamma.proxy.request_reader import RequestHead
+from adaptive_gamma.proxy.search import SearchExchange
+from adaptive_gamma.routing import RequestNeeds
+
+if TYPE_CHECKING:
+    from adaptive_gamma.proxy.client_connection import ClientConnection
+    from adaptive_gamma.proxy.data_plane import DataPlane
+    from adaptive_gamma.routing import Locality
+
+__all__ = ["DataPath", "Intake"]
+
+
+class Intake:
+    """A request whose head has come."""
+
+    __slots__ = ("client", "endpoint", "method", "path", "refusal", "target")
+
+    def __init__(self, head: RequestHead, client: ClientHeaders) -> None:
+        self.method = head.method.decode("ascii")
+        self.target = head.target
+        self.path = head.path
+        self.client = client
+        self.endpoint: Endpoint | None = None
+        self.refusal: ErrorAnswer | None = None
+        """Set when the head alone tells that it is not served."""
+
+
+class DataPath:
+    """Reads requests, classifies them, and has them carried out. Every request is counted once, however it ends."""
+
+    __slots__ = ("_plane",)
+
+    def __init__(self, plane: DataPlane) -> None:
+        self._plane = plane
+
+    @property
+    def stall_s(self) -> float:
+        """How long a client may leave a full send buffer unread or a body unfinished, in seconds."""
+        return self._plane.settings.limits.idle_timeout_s
+
+    def accept(self, head: RequestHead, peer: str | None) -> Intake:
+        """Look at a head; ``peer`` is the client's address."""
+        plane, path = self._plane, head.path
+        intake = Intake(head, read_client_headers(head.fields, plane.class_header, peer))
+        method = intake.method
+        endpoint = intake.endpoint = plane.endpoints.find(path)
+        if endpoint is None:
+            message = f"there is no {shortened(path)} here"
+            intake.refusal = ErrorAnswer(404, message, "path_not_found", outcome="client_error")
+        elif method not in endpoint.methods and method != "OPTIONS":
+            message = f"{method} is not allowed on {shortened(path)}"
+            allow = ((b"allow", endpoint.allow),)
+            intake.refusal = ErrorAnswer(405, message, "method_not_allowed", outcome="client_error", headers=allow)
+        else:
+            announced = intake.client.content_length
+            intake.refusal = None if announced is None else self.body_refusal(announced)
+        return intake
+
+    def body_refusal(self, size: int) -> ErrorAnswer | None:
+        """The answer to a body of so many bytes, when that is too many."""
+        limit = self._plane.settings.limits.body_bytes
+        if size <= limit:
+            return None
+        message = f"the request body is over the limit of {limit} bytes"
+        return ErrorAnswer(413, message, "body_too_large", outcome="client_error")
+
+    def begin(self, intake: Intake, body: bytes, connection: ClientConnection) -> None:
+        """Serve a request that has come whole."""
+        plane, endpoint, method = self._plane, intake.endpoint, intake.method
+        assert endpoint is not None
+        try:
+            if endpoint.handling is Handling.MODELS and method != "OPTIONS":
+                page = _models_answer(intake.path, plane.fleet.models_page())
+                if page is not None:
+                    text = json.dumps(page).encode("utf-8")
+                    self.ended(intake, "ok")
+                    connection.answer(200, _own_fields(intake, text), text)
+                    return
+            needs, locality = self._needs(intake, endpoint, body)
+        except ErrorAnswer as error:
+            self.answer_error(intake, error, connection)
+            return
+        wire = Wire(method.encode("ascii"), intake.target, intake.client, body, method == "POST" or bool(body))
+        if endpoint.handling is Handling.SEARCH and method != "OPTIONS":
+            SearchExchange(plane, connection, wire, needs, intake.path).begin()
+        else:
+            exchange = Exchange(plane, connection, wire, needs, intake.path)
+            exchange.learn = endpoint.generates
+            exchange.locality = locality
+            exchange.begin()
+
+    def answer_error(self, intake: Intake, error: ErrorAnswer, connection: ClientConnection) -> None:
+        """Answer a request that no engine gets to see."""
+        self.ended(intake, error.outcome)
+        body = error_body(error.status, error.message, error.code, intake.path)
+        connection.answer(error.status, [*_own_fields(intake, body), *error.headers], body)
+
+    def ended(self, intake: Intake, outcome: str) -> None:
+        """Count a request that had no exchange."""
+        self._plane.metrics.request_ended(NO_REPLICA, NO_REPLICA, outcome)
+
+    def _needs(self, intake: Intake, endpoint: Endpoint, body: bytes) -> tuple[RequestNeeds, Locality | None]:
+        plane, client = self._plane, intake.client
+        classify = plane.classifier.classify
+        if not endpoint.json or intake.method == "OPTIONS":
+            return RequestNeeds(classify(path=intake.path, header=client.request_class)), None
+        request = parse_json(body, client.content_encoding)
+        generates = endpoint.generates
+        request_class = classify(
+            path=intake.path,
+            model=request.model,
+            header=client.request_class,
+            text=request.prompt_text if generates else None,
+        )
+        tokens = request.prompt_tokens
+        locality = None
+        affinity = plane.affinity
+        if affinity is not None and generates:
+            session, prefix = client.session or request.user, request.prefix_text()
+            if session or prefix:
+                locality = affinity.look_up(session, prefix, time.monotonic())
+        needs = RequestNeeds(
+            request_class,
+            tokens,
+            request.model,
+            request.parameters,
+            request.max_output_tokens,
+            locality.cached if locality is not None and locality.cached else None,
+        )
+        return needs, locality
+
+
+def _models_answer(path: str, page: dict[str, Any] | None) -> dict[str, Any] | None:
+    """The list of models, or the one the path names; None while no list is known. Raises ErrorAnswer."""
+    _, _, name = path.partition("/v1/models/")
+    if page is None or not name:
+        return page
+    entry: dict[str, Any] | None = next((entry for entry in page["data"] if entry["id"] == name), None)
+    if entry is None:
+        message = f"no replica has the model {shortened(name)!r}"
+        raise ErrorAnswer(404, message, "model_not_found", outcome="client_error")
+    return entry
+
+
+def _own_fields(intake: Intake, body: bytes) -> Pairs:
+    return [*own_headers(b"application/json", len(body)), *request_id_fields(intake.client.request_id, intake.path)]

@@ -1,0 +1,104 @@
+"""What the metrics page says of the fleet, read when it is asked for. A value that is not known has no sample."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from adaptive_gamma.proxy.exposition import Family, Row
+from adaptive_gamma.routing import GammaSchedule
+
+if TYPE_CHECKING:
+    from adaptive_gamma.fleet import Fleet, FleetReplica
+
+__all__ = ["fleet_families"]
+
+_REPLICA = ("replica",)
+
+
+def fleet_families(fleet: Fleet, now: float) -> Iterator[Family]:
+    """The families, their rows made as they are taken. ``now`` is of the fleet's clock."""
+    replicas = fleet.replicas
+    yield Family(
+        "adaptive_gamma_in_flight",
+        "gauge",
+        "Requests this proxy has open on a replica now.",
+        _REPLICA,
+        [("", (name,), count) for name, count in fleet.in_flight().items()],
+    )
+    yield Family(
+        "adaptive_gamma_gamma", "gauge", "Draft tokens per step now, 0 where none.", _REPLICA, _gammas(replicas, now)
+    )
+    yield Family(
+        "adaptive_gamma_scrape_age_seconds",
+        "gauge",
+        "Age of the last good scrape.",
+        _REPLICA,
+        (("", (r.name,), max(now - r.scraped_at, 0.0)) for r in replicas if r.scraped_at is not None),
+    )
+    yield Family(
+        "adaptive_gamma_replica_healthy",
+        "gauge",
+        "1 when healthy, else 0.",
+        _REPLICA,
+        (("", (r.name,), float(r.state.healthy)) for r in replicas),
+    )
+    yield Family(
+        "adaptive_gamma_replica_ramping",
+        "gauge",
+        "1 while a replica that has just come (back) is priced above its load, else 0.",
+        _REPLICA,
+        (("", (r.name,), float(now < r.state.ramp_until)) for r in replicas),
+    )
+    yield Family(
+        "adaptive_gamma_all_replicas_down",
+        "gauge",
+        "1 while no replica is healthy and all are used for want of a better one, else 0.",
+        (),
+        [("", (), float(not any(r.state.healthy for r in replicas)))],
+    )
+    yield Family(
+        "adaptive_gamma_scrape_failures",
+        "counter",
+        "Scrapes that gave no reading, by reason.",
+        ("replica", "reason"),
+        (("_total", (r.name, why), count) for r in replicas for why, count in sorted(r.scrape_failures.items())),
+    )
+    yield Family(
+        "adaptive_gamma_acceptance",
+        "gauge",
+        "Conditional acceptance by draft position (0 is the first, as engines count) over the decayed window.",
+        ("class", "position"),
+        _acceptance(replicas),
+    )
+
+
+def _gammas(replicas: tuple[FleetReplica, ...], now: float) -> Iterator[Row]:
+    for replica in replicas:
+        state = replica.state
+        setting = state.gamma
+        if isinstance(setting, GammaSchedule):
+            running = state.running if now <= state.fresh_until else None
+            setting = None if running is None else setting.at(running)
+        if setting is not None:
+            yield "", (replica.name,), setting
+
+
+def _acceptance(replicas: tuple[FleetReplica, ...]) -> Iterator[Row | None]:
+    """Over the replicas' windows, weighted by the drafts that reached a position.
+
+    Engines count drafts without classes, so the only class is ``all``.
+    """
+    weights: list[float] = []
+    accepted: list[float] = []
+    for replica in replicas:
+        for index, rate in enumerate(replica.position_acceptance() or ()):
+            if index == len(weights):
+                weights.append(0.0)
+                accepted.append(0.0)
+            weights[index] += rate.trials
+            accepted[index] += rate.trials * rate.rate
+        yield None
+    for index, weight in enumerate(weights):
+        if weight > 0:
+            yield "", ("all", str(index)), accepted[index] / weight

@@ -1,0 +1,219 @@
+"""Reading requests from a client's bytes: httptools, made strict about what two parsers could read differently."""
+
+from __future__ import annotations
+
+import logging
+import urllib.parse
+from typing import NamedTuple, Protocol, TypeAlias
+
+import httptools
+
+from adaptive_gamma.proxy.headers import Pairs
+
+__all__ = ["Refusal", "RequestEvents", "RequestHead", "RequestReader", "Unreadable"]
+
+_log = logging.getLogger("adaptive_gamma.proxy")
+
+_HEAD_LIMIT = 64 * 1024
+
+Refusal: TypeAlias = tuple[int, str, str]
+"""Status, message, code."""
+
+_OVERSIZED_HEAD: Refusal = (431, "the request head is over 64 KiB", "head_too_large")
+
+_OFFER = frozenset({b"upgrade", b"http2-settings"})
+
+
+_BROKEN: Refusal = (400, "the request is not valid HTTP/1.1", "invalid_http")
+_OVERSIZED_TRAILERS: Refusal = (431, "the trailers are over 64 KiB", "trailers_too_large")
+_NO_PROGRESS: Refusal = (400, "64 KiB came without a part of the body", "invalid_http")
+
+
+class Unreadable(Exception):
+    """The bytes make no request from here on; raised inside the data path only."""
+
+    def __init__(self, refusal: Refusal) -> None:
+        self.refusal = refusal
+        super().__init__(refusal[1])
+
+
+class RequestHead(NamedTuple):
+    """A request's head, found acceptable."""
+
+    method: bytes
+    target: bytes
+    """Path and query, as they go to an engine."""
+    path: str
+    """Decoded."""
+    fields: Pairs
+    """Names in lower case, in the client's order."""
+    knows_chunks: bool
+    """HTTP/1.1."""
+    keep_alive: bool
+
+
+class RequestEvents(Protocol):
+    """Who is told of what was read."""
+
+    def on_request_begin(self) -> bool:
+        """A request's first bytes came; False when it is not wanted, which ends the reading."""
+
+    def on_request_head(self, head: RequestHead) -> None: ...
+
+    def on_request_body(self, data: bytes) -> None: ...
+
+    def on_request_end(self) -> None: ...
+
+
+class _Stop(Exception):
+    """Ends the parsing from inside a callback; why is noted on the reader."""
+
+
+class RequestReader:
+    """Finds the requests in a connection's bytes."""
+
+    __slots__ = (
+        "_dry", "_events", "_fields", "_head_bytes", "_offered", "_parser", "_progress", "_refusal", "_trailer_bytes",
+        "_url", "in_head",
+    )  # fmt: skip
+
+    def __init__(self, events: RequestEvents) -> None:
+        self._events = events
+        self._new_parser()
+        self._dry = 0
+        """Bytes read in a row that brought neither a whole head nor a part of a body."""
+        self._offered = self._progress = False
+        self._refusal: Refusal = _BROKEN
+        self.in_head = False
+        """A head has begun and is not whole."""
+
+    def _new_parser(self) -> None:
+        self._parser = httptools.HttpRequestParser(self)
+        # Else what follows a request that closes the connection would be an error of that request.
+        self._parser.set_dangerous_leniencies(lenient_data_after_close=True)
+
+    def feed(self, data: bytes) -> None:
+        """Read on.
+
+        Raises:
+            Unreadable: also for a request that is not wanted; what was whole before it has been told.
+        """
+        self._progress = False
+        try:
+            self._parse(data)
+        except httptools.HttpParserError as error:
+            cause = error.__context__
+            if cause is not None and not isinstance(cause, _Stop | ValueError | httptools.HttpParserError):
+                _log.error("reading a request met a fault", exc_info=cause)
+            raise Unreadable(self._refusal) from error
+        self._dry = 0 if self._progress else self._dry + len(data)
+        if self._dry > _HEAD_LIMIT:
+            raise Unreadable(_OVERSIZED_HEAD if self.in_head else _NO_PROGRESS)
+
+    def _parse(self, data: bytes) -> None:
+        while True:
+            try:
+                self._parser.feed_data(data)
+                return
+            except httptools.HttpParserUpgrade as offer:
+                # An offer we do not take (some clients make it with every first request). The parser stops behind
+                # such a head and would lose the body, so it is given the head again, without the offer.
+                data = _without_offer(self._parser.get_method(), self._url, self._fields) + data[offer.args[0] :]
+                self._new_parser()
+
+    # -- parser callbacks ---------------------------------------------------------------------------------------------
+
+    def on_message_begin(self) -> None:
+        if not self._events.on_request_begin():
+            raise _Stop
+        self.in_head = True
+        self._url = b""
+        self._fields: Pairs = []
+        self._head_bytes = self._trailer_bytes = 0
+
+    def on_url(self, url: bytes) -> None:
+        self._url += url
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if self.in_head:
+            self._head_bytes += len(name) + len(value) + 4
+            self._fields.append((name.lower(), value))
+        else:
+            self._trailer_bytes += len(name) + len(value) + 4
+            if self._trailer_bytes > _HEAD_LIMIT:
+                self._refusal = _OVERSIZED_TRAILERS
+                raise _Stop
+
+    def on_headers_complete(self) -> None:
+        self.in_head = False
+        self._progress = True
+        parser = self._parser
+        method, version = parser.get_method(), parser.get_http_version()
+        refusal = _judge_head(method, version, self._fields, self._head_bytes + len(self._url))
+        if refusal is not None:
+            self._refusal = refusal
+            raise _Stop
+        self._offered = parser.should_upgrade()
+        if not self._offered:
+            target, path = _split_target(self._url)
+            knows_chunks = version == "1.1"
+            keep_alive = knows_chunks and parser.should_keep_alive()
+            self._events.on_request_head(RequestHead(method, target, path, self._fields, knows_chunks, keep_alive))
+
+    def on_body(self, body: bytes) -> None:
+        self._progress = True
+        self._events.on_request_body(body)
+
+    def on_message_complete(self) -> None:
+        if not self._offered:
+            self._progress = True
+            self._events.on_request_end()
+
+
+def _judge_head(method: bytes, version: str, fields: Pairs, size: int) -> Refusal | None:
+    """Why a head is not accepted, or None. Names are in lower case; ``size`` is the head's in bytes."""
+    if size > _HEAD_LIMIT:
+        return _OVERSIZED_HEAD
+    if method == b"CONNECT":
+        return 400, "CONNECT is not supported", "invalid_http"
+    if version not in ("1.1", "1.0"):
+        return 505, f"HTTP/{version} is not supported", "invalid_http"
+    hosts = codings = 0
+    for name, value in fields:
+        if name == b"host":
+            hosts += 1
+        elif name == b"transfer-encoding":
+            codings += 1
+            if value.strip().lower() != b"chunked" or codings > 1 or version == "1.0":
+                return 400, "the only Transfer-Encoding accepted is a single 'chunked'", "invalid_framing"
+    if hosts > 1 or (hosts == 0 and version == "1.1"):
+        return 400, "exactly one Host header is required", "invalid_http"
+    return None
+
+
+def _split_target(url: bytes) -> tuple[bytes, str]:
+    """A request's target as it goes to an engine (path and query) and its path, decoded.
+
+    Raises ValueError or an error of httptools for what is not a target.
+    """
+    target = path = url
+    if not url.startswith(b"/") or b"?" in url or b"#" in url:
+        parsed = httptools.parse_url(url)
+        target = path = parsed.path
+        if parsed.query:
+            target = path + b"?" + parsed.query
+    text = path.decode("ascii")
+    return target, urllib.parse.unquote(text) if "%" in text else text
+
+
+def _without_offer(method: bytes, url: bytes, fields: Pairs) -> bytes:
+    """A head again, as bytes, without its offer to change to another protocol."""
+    lines = [b"%b %b HTTP/1.1\r\n" % (method, url)]
+    for name, value in fields:
+        if name == b"connection":
+            tokens = [token.strip() for token in value.split(b",")]
+            value = b", ".join(token for token in tokens if token.lower() not in _OFFER)
+        if name not in _OFFER:
+            lines.append(b"%b: %b\r\n" % (name, value))
+    lines.append(b"\r\n")
+    return b"".join(lines)

@@ -1,0 +1,45 @@
+"""Which difference between the two pools a choice rests on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from adaptive_gamma.routing.cache_credit import CacheCredits
+from adaptive_gamma.routing.pricing import Pricing, gamma_at, tokens_per_step
+from adaptive_gamma.routing.replica import ReplicaState
+from adaptive_gamma.routing.weighing import Weighed
+
+__all__ = ["pool_reason"]
+
+
+def pool_reason(
+    pricing: Pricing,
+    states: Sequence[ReplicaState],
+    best: Weighed,
+    weighed: Sequence[Weighed],
+    stall_seconds: float,
+    credits: CacheCredits,
+) -> str:
+    """``low_load``, ``class``, ``high_load`` or ``balance``; ``weighed`` is sorted by cost."""
+    speculative = plain = None
+    for entry in weighed:
+        state = states[entry[1]]
+        if state.speculative and state.gamma is not None:
+            speculative = speculative or entry
+        else:
+            plain = plain or entry
+        if speculative and plain:
+            break
+    if speculative is None or plain is None:
+        return "balance"
+    cost, index, load = speculative
+    state, chosen = states[index], states[best[1]]
+    if chosen.gamma is None or not chosen.speculative:
+        return "high_load" if pricing.tpot(state, 1) < pricing.tpot(states[plain[1]], 1) else "class"
+    same_for_all = load * stall_seconds
+    if credits.tokens:
+        same_for_all += credits.on(index, load)
+    price = pricing.price(gamma_at(state, load + 1))
+    step_cost = (cost - same_for_all) * tokens_per_step(price.accepted, state)
+    dearest = step_cost / tokens_per_step(price.least_accepted, state) + same_for_all
+    return "class" if dearest > plain[0] else "low_load"

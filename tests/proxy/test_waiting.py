@@ -1,0 +1,90 @@
+"""The waiting room by itself."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from adaptive_gamma.proxy.waiting import WaitingRoom
+from tests.support.gated_engine import until
+
+
+class Request:
+    def __init__(self, log: list[str], name: str, room: bool = False) -> None:
+        self.log, self.name, self.room = log, name, room
+
+    def try_again(self) -> bool:
+        if self.room:
+            self.log.append(self.name)
+        return self.room
+
+    def waited_too_long(self) -> None:
+        self.log.append(f"{self.name} too long")
+
+
+async def test_places() -> None:
+    room = WaitingRoom(lambda: 2, lambda: 60.0)
+    requests = [Request([], str(number)) for number in range(3)]
+    assert [room.enter(request) for request in requests] == [True, True, False]
+    room.leave(requests[0])
+    room.leave(requests[0])
+    assert room.enter(requests[2])
+    assert len(room) == 2
+
+
+async def test_nobody_waits_by_default() -> None:
+    room = WaitingRoom(lambda: 0, lambda: 60.0)
+    assert not room.enter(Request([], "a"))
+
+
+async def test_the_first_that_can_go_goes_and_only_that_one() -> None:
+    log: list[str] = []
+    room = WaitingRoom(lambda: 9, lambda: 60.0)
+    for name, free in (("stuck", False), ("first", True), ("second", True)):
+        assert room.enter(Request(log, name, free))
+    room.room_made()
+    assert log == ["first"]
+    room.room_made()
+    assert log == ["first", "second"]
+    room.room_made()
+    assert len(room) == 1
+
+
+async def test_a_request_that_ends_as_it_is_tried_does_not_try_the_others() -> None:
+    log: list[str] = []
+    room = WaitingRoom(lambda: 9, lambda: 60.0)
+
+    class EndsAtOnce(Request):
+        def try_again(self) -> bool:
+            super().try_again()
+            room.leave(self)
+            room.room_made()
+            return True
+
+    for name in ("a", "b", "c"):
+        assert room.enter(EndsAtOnce(log, name, room=True))
+    room.room_made()
+    assert log == ["a"]
+
+
+async def test_waiting_too_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("adaptive_gamma.proxy.waiting._LOOK_AGAIN_S", 0.01)
+    log: list[str] = []
+    room = WaitingRoom(lambda: 9, lambda: 0.0)
+    assert room.enter(Request(log, "a"))
+    await until(lambda: log == ["a too long"], "it waited too long")
+    assert len(room) == 0
+
+
+async def test_room_that_nobody_tells_of_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("adaptive_gamma.proxy.waiting._LOOK_AGAIN_S", 0.01)
+    log: list[str] = []
+    room = WaitingRoom(lambda: 9, lambda: 60.0)
+    requests = [Request(log, name) for name in "abc"]
+    for request in requests:
+        assert room.enter(request)
+    await asyncio.sleep(0)
+    for request in requests:
+        request.room = True
+    await until(lambda: log == ["a", "b", "c"], "all of them went")
