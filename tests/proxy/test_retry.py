@@ -179,7 +179,7 @@ async def test_a_rejection_without_end_is_let_go_when_another_replica_answers() 
     async def endless(x: EngineExchange) -> None:
         x.head(503, [("retry-after", "1"), ("transfer-encoding", "chunked")])
         while not x.left.is_set():
-            await x.writable.wait()
+            await x.room()
             x.chunk(b"no" * 1000)
             await asyncio.sleep(0.001)
 
