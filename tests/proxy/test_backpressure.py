@@ -25,7 +25,7 @@ async def _flood(x: EngineExchange) -> None:
     """100 MB in chunks, as fast as they are taken."""
     x.head()
     for _ in range(STREAM // len(PIECE)):
-        await x.writable.wait()
+        await x.room()
         if x.left.is_set():
             return
         x.chunk(PIECE)
@@ -37,7 +37,7 @@ async def _trickle_of_tokens(x: EngineExchange) -> None:
     x.head()
     event = b"data: " + b"t" * 240 + b"\n\n"
     for _ in range(400):
-        await x.writable.wait()
+        await x.room()
         if x.left.is_set():
             return
         for _ in range(64):
@@ -154,7 +154,7 @@ async def test_a_reader_that_stops_holds_the_engine_back_and_loses_nothing() -> 
         nonlocal sent
         x.head()
         for number in range(1600):
-            await x.writable.wait()
+            await x.room()
             x.chunk(b"%08d" % number + PIECE[8:])
             sent += 1
         x.end()

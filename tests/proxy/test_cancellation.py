@@ -221,7 +221,7 @@ async def test_leaving_while_it_does_not_read() -> None:
     async def flood(x: EngineExchange) -> None:
         x.head()
         while not x.left.is_set():
-            await x.writable.wait()
+            await x.room()
             x.chunk(b"x" * 65536)
 
     async with GatedEngine(flood) as engine, running_proxy([engine]) as proxy, proxy.client(limit=1024) as client:
@@ -340,7 +340,7 @@ async def test_half_closing_while_it_does_not_read() -> None:
     async def flood(x: EngineExchange) -> None:
         x.head()
         while not x.left.is_set():
-            await x.writable.wait()
+            await x.room()
             x.chunk(b"x" * 65536)
 
     async with GatedEngine(flood) as engine, running_proxy([engine]) as proxy, proxy.client(limit=1024) as client:

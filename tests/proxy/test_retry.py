@@ -11,12 +11,19 @@ from tests.support.gated_engine import Arrived, EngineExchange, GatedEngine, Scr
 from tests.support.raw_client import post
 from tests.support.running_proxy import running_proxy
 
-BODY = json.dumps({"model": "m", "prompt": "p" * 300_000, "stream": True}).encode()
-ASKED = post("/v1/completions?x=1", BODY, (("x-custom", "1"), ("x-custom", "2"), ("authorization", "Bearer k")))
+
+def _body(number: int) -> bytes:
+    """A long prompt; each another one, so that no replica is preferred for having seen it."""
+    return json.dumps({"model": "m", "prompt": f"{number} " * 100_000, "stream": True}).encode()
 
 
-async def _silent(x: EngineExchange) -> None:
-    """The test speaks for the engine."""
+def _asked(number: int) -> bytes:
+    headers = (("x-custom", "1"), ("x-custom", "2"), ("authorization", "Bearer k"))
+    return post("/v1/completions?x=1", _body(number), headers)
+
+
+MANY = 300
+"""So many requests in a row do not all go to one of two equal replicas."""
 
 
 def _seen(request: Arrived) -> tuple[object, ...]:
@@ -43,12 +50,12 @@ async def test_a_rejected_request_goes_elsewhere_as_it_was(status: int, early: b
     ):
         asked = 0
         while asked < 3 or not full.requests:
-            answer = await proxy.ask(ASKED)
+            answer = await proxy.ask(_asked(asked))
             asked += 1
+            assert asked < MANY
             assert (answer.status, answer.one("x-adaptive-gamma-replica")) == (200, "r1")
             assert answer.one("retry-after") is None
-        assert {request.body for request in free.requests} == {BODY}
-        assert len(free.requests) == asked
+        assert [request.body for request in free.requests] == [_body(number) for number in range(asked)]
         if not early:
             ids = [request.one("x-request-id") for request in full.requests]
             again = [request for request in free.requests if request.one("x-request-id") in ids]
@@ -172,7 +179,7 @@ async def test_a_rejection_without_end_is_let_go_when_another_replica_answers() 
     async def endless(x: EngineExchange) -> None:
         x.head(503, [("retry-after", "1"), ("transfer-encoding", "chunked")])
         while not x.left.is_set():
-            await x.writable.wait()
+            await x.room()
             x.chunk(b"no" * 1000)
             await asyncio.sleep(0.001)
 
@@ -181,6 +188,7 @@ async def test_a_rejection_without_end_is_let_go_when_another_replica_answers() 
         while not full.requests:
             assert (await proxy.ask(post())).status == 200
             asked += 1
+            assert asked < MANY
         await full.exchanges[0].gone()
         assert len(free.requests) == asked
         await proxy.ended(ok=asked)
@@ -197,6 +205,7 @@ async def test_a_rejection_that_breaks_off_is_no_answer_where_another_can_give_o
         while not full.requests:
             assert (await proxy.ask(post())).status == 200
             asked += 1
+            assert asked < MANY
         await proxy.ended(ok=asked)
 
 
@@ -224,11 +233,11 @@ async def test_the_kept_rejection_breaks_off_after_all() -> None:
 async def test_a_connect_failure_goes_elsewhere_with_the_whole_body() -> None:
     async with GatedEngine() as dead:
         url = dead.url
-    async with GatedEngine() as engine, running_proxy([url, engine], affinity={"entries": 0}) as proxy:
-        for _ in range(12):
-            answer = await proxy.ask(ASKED)
+    async with GatedEngine() as engine, running_proxy([url, engine]) as proxy:
+        for number in range(12):
+            answer = await proxy.ask(_asked(number))
             assert (answer.status, answer.one("x-adaptive-gamma-replica")) == (200, "r1")
-        assert {request.body for request in engine.requests} == {BODY}
+        assert [request.body for request in engine.requests] == [_body(number) for number in range(12)]
         page = await proxy.ended(ok=12)
         assert 1 <= page.total("retries_total", reason="connect_error") <= 3
         assert page.requests("ok", replica="r1") == 12

@@ -141,7 +141,7 @@ async def test_a_reader_that_stops_for_good(timed: Timed) -> None:
     async def flood(x: EngineExchange) -> None:
         x.head()
         while not x.left.is_set():
-            await x.writable.wait()
+            await x.room()
             x.chunk(b"x" * 65536)
 
     timed.engine.script = flood

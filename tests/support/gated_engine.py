@@ -70,6 +70,11 @@ class EngineExchange:
         if not self.transport.is_closing():
             self.transport.write(data)
 
+    async def room(self) -> None:
+        """Wait until what was written is taken; what happened meanwhile is seen even where there is room already."""
+        await asyncio.sleep(0)
+        await self.writable.wait()
+
     def head(self, status: int = 200, headers: Sequence[tuple[str, str]] = (("transfer-encoding", "chunked"),)) -> None:
         lines = [f"HTTP/1.1 {status} X", *(f"{name}: {value}" for name, value in headers), "", ""]
         self.write("\r\n".join(lines).encode("latin-1"))
