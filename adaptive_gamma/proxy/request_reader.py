@@ -73,7 +73,7 @@ class RequestReader:
     """Finds the requests in a connection's bytes."""
 
     __slots__ = (
-        "_dry", "_events", "_fields", "_fed", "_offered", "_parser", "_progress", "_refusal", "_trailer_bytes",
+        "_dry", "_events", "_fed", "_fields", "_offered", "_parser", "_progress", "_refusal", "_trailer_bytes",
         "_url", "in_head",
     )  # fmt: skip
 
