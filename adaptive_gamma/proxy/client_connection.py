@@ -137,6 +137,8 @@ class ClientConnection(asyncio.Protocol):
     def _stop(self, refusal: Refusal) -> None:
         """The client's bytes make no sense from here on."""
         self._deaf = True
+        if self._phase is _Phase.LINGER:
+            return
         if self._ready or self._phase is _Phase.ANSWER:
             # What stands behind a whole request does not matter to it: it is answered, then the connection ends.
             self._keep_alive = False
@@ -161,25 +163,27 @@ class ClientConnection(asyncio.Protocol):
         if self._phase is _Phase.HEAD:
             self._await_head()
         elif self._phase is _Phase.LINGER:
-            self._linger()
+            closing = self._transport.is_closing()
+            self._deadline.set(self._loop.time() + (self._path.stall_s if closing else _LINGER_S))
         if self.exchange is not None:
             self.exchange.client_resumed()
 
     def shutdown(self) -> None:
         """Close when idle, else after the answer under way."""
         if self._phase is _Phase.HEAD and not self._reader.in_head:
-            self._transport.close()
+            self._phase = _Phase.LINGER
+            self._deaf = True
+            self._close()
         self._keep_alive = False
 
     def cut(self, reset: bool = True) -> None:
         """Close without a clean end. ``reset`` sends RST, which an unframed body needs to be seen as cut."""
         transport = self._transport
-        if transport.is_closing():
-            return
         self._deaf = True
         self._phase = _Phase.LINGER
         if not reset:
-            self._close()
+            if not transport.is_closing():
+                self._close()
             return
         sock = transport.get_extra_info("socket")
         if sock is not None:
@@ -288,7 +292,8 @@ class ClientConnection(asyncio.Protocol):
     def _begin(self) -> None:
         self._ready = False
         self._phase = _Phase.ANSWER
-        self._deadline.at = inf
+        if not self._write_paused:
+            self._deadline.at = inf
         intake, self._intake = self._intake, None
         assert intake is not None
         parts, self._body = self._body, []
@@ -308,7 +313,7 @@ class ClientConnection(asyncio.Protocol):
     # -- what is read (RequestEvents) ---------------------------------------------------------------------------------
 
     def on_request_begin(self) -> bool:
-        if self._phase is _Phase.ANSWER or self._ready:
+        if self._phase is not _Phase.HEAD or self._ready:
             return False
         self._deadline.at = self._loop.time() + self._config.keep_alive_s
         return True

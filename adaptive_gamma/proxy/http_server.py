@@ -79,12 +79,12 @@ class _Listener:
         await self._server.startup(sockets=[self._socket])
 
     @property
-    def _connections(self) -> list[Any]:
+    def connections(self) -> list[Any]:
         return list(self._server.server_state.connections)
 
     def begin_drain(self) -> None:
         """Close idle connections and close the others after their answers; new ones are still taken."""
-        for connection in self._connections:
+        for connection in self.connections:
             connection.shutdown()
 
     def abandon(self) -> None:
@@ -115,7 +115,7 @@ class DataListener(_Listener):
     @property
     def open_requests(self) -> int:
         """Requests whose answer has not been written out to the last byte."""
-        return sum(connection.busy for connection in self._connections)
+        return sum(connection.busy for connection in self.connections)
 
     def begin_drain(self) -> None:
         self._data_config.closing = True
@@ -123,7 +123,7 @@ class DataListener(_Listener):
 
     def cut(self) -> None:
         """Break every connection that is left."""
-        for connection in self._connections:
+        for connection in self.connections:
             connection.cut()
 
 
@@ -139,7 +139,7 @@ class AdminListener(_Listener):
 
     def cut(self) -> None:
         """Break every connection that is left."""
-        for connection in self._connections:
+        for connection in self.connections:
             connection.transport.abort()
 
 

@@ -214,3 +214,20 @@ async def test_large_answers_pass_whole(framing: str) -> None:
         assert answer.complete
         assert answer.body == body
         await proxy.ended(ok=1)
+
+
+async def test_a_reader_that_stops_for_good_is_cut_in_whatever_it_was_doing() -> None:
+    """Also after the whole answer has been written to it, closing or not, and with its next request under way."""
+
+    async def flood(x: EngineExchange) -> None:
+        x.answer(200, b"x" * 40_000_000)
+
+    closing = (("connection", "close"),)
+    limits = {"idle_timeout_s": 0.3}
+    async with GatedEngine(flood) as engine, running_proxy([engine], limits=limits) as proxy:
+        for requests in (post(), post(headers=closing)):
+            async with proxy.client(limit=1024) as client:
+                client.send(requests)
+                await until(lambda: len(proxy.server.data.connections) == 1, "it is connected")
+                await until(lambda: proxy.server.data.connections == [], "it is cut")
+        await until(lambda: proxy.in_flight == 0, "nothing is open")

@@ -255,3 +255,15 @@ async def test_offer_to_upgrade_is_not_taken() -> None:
         assert request.one("upgrade") is request.one("http2-settings") is request.one("connection") is None
         assert request.body == post().partition(b"\r\n\r\n")[2]
         assert (await client.ask(post())).status == 200
+
+
+async def test_a_request_behind_one_that_was_refused_and_closed_is_not_served() -> None:
+    """The first is answered before its body came and asks for the close; what stands behind its body is not heard."""
+    first = b"POST /nowhere HTTP/1.1\r\nhost: a\r\nconnection: close\r\ncontent-length: 5\r\n\r\n"
+    async with GatedEngine() as engine, running_proxy([engine]) as proxy, proxy.client() as client:
+        client.send(first)
+        assert (await client.answer()).status == 404
+        client.send(b"12345" + post() + b"rubbish\r\n\r\n")
+        assert await client.closed() == b""
+        assert engine.requests == []
+        await proxy.ended(client_error=1)
