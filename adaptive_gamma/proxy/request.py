@@ -136,7 +136,13 @@ def _collect(value: Any, texts: list[str], left: int, backwards: bool, depth: in
         if ends and isinstance(ends[0], int):
             return left
         for item in ends:
-            left = _collect(item, texts, left, backwards, depth + 1)
+            # What nearly every message is, without a call.
+            if isinstance(item, dict) and "text" not in item and isinstance(text := item.get("content"), str):
+                if text:
+                    texts.append(text)
+                    left -= len(text)
+            else:
+                left = _collect(item, texts, left, backwards, depth + 1)
             if left <= 0:
                 break
     return left

@@ -73,7 +73,7 @@ class RequestReader:
     """Finds the requests in a connection's bytes."""
 
     __slots__ = (
-        "_dry", "_events", "_fields", "_head_bytes", "_offered", "_parser", "_progress", "_refusal", "_trailer_bytes",
+        "_dry", "_events", "_fed", "_fields", "_offered", "_parser", "_progress", "_refusal", "_trailer_bytes",
         "_url", "in_head",
     )  # fmt: skip
 
@@ -99,6 +99,7 @@ class RequestReader:
             Unreadable: also for a request that is not wanted; what was whole before it has been told.
         """
         self._progress = False
+        self._fed = self._dry + len(data)
         try:
             self._parse(data)
         except httptools.HttpParserError as error:
@@ -106,7 +107,7 @@ class RequestReader:
             if cause is not None and not isinstance(cause, _Stop | ValueError | httptools.HttpParserError):
                 _log.error("reading a request met a fault", exc_info=cause)
             raise Unreadable(self._refusal) from error
-        self._dry = 0 if self._progress else self._dry + len(data)
+        self._dry = 0 if self._progress else self._fed
         if self._dry > _HEAD_LIMIT:
             raise Unreadable(_OVERSIZED_HEAD if self.in_head else _NO_PROGRESS)
 
@@ -129,14 +130,13 @@ class RequestReader:
         self.in_head = True
         self._url = b""
         self._fields: Pairs = []
-        self._head_bytes = self._trailer_bytes = 0
+        self._trailer_bytes = 0
 
     def on_url(self, url: bytes) -> None:
         self._url += url
 
     def on_header(self, name: bytes, value: bytes) -> None:
         if self.in_head:
-            self._head_bytes += len(name) + len(value) + 4
             self._fields.append((name.lower(), value))
         else:
             self._trailer_bytes += len(name) + len(value) + 4
@@ -149,7 +149,10 @@ class RequestReader:
         self._progress = True
         parser = self._parser
         method, version = parser.get_method(), parser.get_http_version()
-        refusal = _judge_head(method, version, self._fields, self._head_bytes + len(self._url))
+        size = self._fed  # of the head and perhaps of what was read with it
+        if size > _HEAD_LIMIT:
+            size = len(self._url) + sum(len(name) + len(value) + 4 for name, value in self._fields)
+        refusal = _judge_head(method, version, self._fields, size)
         if refusal is not None:
             self._refusal = refusal
             raise _Stop
