@@ -346,6 +346,40 @@ async def test_a_request_sent_as_soon_as_the_answer_ended_is_no_pipelining() -> 
         assert len(engine.requests) == 20
 
 
+async def test_a_line_end_behind_a_body_is_no_pipelining() -> None:
+    """Old clients send one; it neither ends the answer under way nor the connection."""
+    async with GatedEngine(_silent) as engine, running_proxy([engine]) as proxy, proxy.client() as client:
+        for count in (1, 2, 3):
+            client.send(post() + b"\r\n")
+            x = await engine.arrived(count)
+            x.head(200, SSE)
+            head = await client.head()
+            x.chunk(TEXT)
+            x.end()
+            assert (await client.rest(head)).body == TEXT
+        await proxy.ended(ok=3)
+
+
+@pytest.mark.parametrize("value", ["close", "Close", "close, x-y", "x-y,close"])
+async def test_clients_that_close_are_closed_to(value: str) -> None:
+    """After the whole answer, which says so; the engine's connection is kept all the same."""
+    request = post(headers=(("connection", value),))
+
+    async def script(x: EngineExchange) -> None:
+        x.head(200, SSE)
+        x.chunk(TEXT)
+        x.end()
+
+    async with GatedEngine(script) as engine, running_proxy([engine]) as proxy:
+        for _ in range(2):
+            async with proxy.client() as client:
+                answer = await client.ask(request)
+                assert (answer.body, answer.complete, answer.one("connection")) == (TEXT, True, "close")
+                assert await client.everything() == (b"", False)
+        assert engine.requests[0].connection == engine.requests[1].connection
+        await proxy.ended(ok=2)
+
+
 async def test_uploads_pass_unparsed_and_whole() -> None:
     """Multipart and other bodies that are no JSON, in every framing."""
     body = random.randbytes(300_000)

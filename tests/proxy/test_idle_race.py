@@ -188,24 +188,37 @@ async def test_engines_of_http_1_0_are_understood() -> None:
         assert page.total("retries_total") == 0
 
 
-async def test_bytes_behind_an_answer_do_not_become_the_next_answer() -> None:
-    """Sent in the same packet as the answer, or later into the rest."""
-    poison = b"HTTP/1.1 200 OK\r\ncontent-length: 6\r\n\r\npoison"
+POISON = b"HTTP/1.1 200 OK\r\ncontent-length: 6\r\n\r\npoison"
+BEHIND = {
+    "a length": b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}" + POISON,
+    "chunks": b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n" + POISON,
+    "nothing": b"HTTP/1.1 204 X\r\n\r\n" + POISON,
+}
 
-    async def together(x: EngineExchange) -> None:
-        x.write(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}" + poison)
 
-    async def chunked(x: EngineExchange) -> None:
-        x.write(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n" + poison)
+@pytest.mark.parametrize("what", BEHIND)
+async def test_bytes_behind_an_answer_do_not_become_the_next_answer(timed: Timed, what: str) -> None:
+    """Sent in one packet with it: the answer counts, its connection does not."""
 
-    async def later(x: EngineExchange) -> None:
-        x.answer(200, b"{}")
-        await asyncio.sleep(0.01)
-        x.write(poison)
+    async def script(x: EngineExchange) -> None:
+        x.write(BEHIND[what])
 
-    for script in (together, chunked, later):
-        async with GatedEngine(script) as engine, running_proxy([engine]) as proxy, proxy.client() as client:
-            for count in range(3):
-                assert (await client.ask(post())).body == b"{}"
-                await engine.exchanges[count].gone()
-            await proxy.ended(ok=3)
+    timed.engine.script = script
+    async with timed.client() as client:
+        for count in (1, 2, 3):
+            answer = await client.ask(SCRIPTED)
+            assert answer.body == (b"" if answer.status == 204 else b"{}")
+            await (await timed.arrived(count)).gone()
+    await timed.ended(ok=3)
+
+
+async def test_bytes_on_a_connection_at_rest_end_it(timed: Timed) -> None:
+    """A piece of an answer that nobody asked for, whose rest would come as the next answer."""
+    async with timed.client() as client:
+        assert (await client.ask(SCRIPTED)).status == 200
+        x = await timed.arrived()
+        x.write(POISON[:20])
+        await x.gone()
+        assert (await client.ask(SCRIPTED)).status == 200
+    assert timed.engine.requests[0].connection != timed.engine.requests[1].connection
+    await timed.ended(ok=2)

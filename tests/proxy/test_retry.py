@@ -175,6 +175,42 @@ async def test_an_early_answer_to_an_upload_passes_and_ends_its_connection() -> 
         await proxy.ended(client_error=2)
 
 
+async def test_an_upload_that_was_answered_half_way_is_not_gone_on_with_and_not_followed() -> None:
+    """The engine takes all that was sent before its answer ends: what is missing must not be filled by another
+    request."""
+    told = asyncio.Event()
+
+    async def refuse(x: EngineExchange) -> None:
+        if x.request is not engine.requests[0]:
+            await x.whole.wait()
+            x.answer(200, b"good")
+            return
+        x.transport.pause_reading()
+        x.head(413, [("content-length", "2")])
+        await told.wait()
+        x.transport.resume_reading()
+        before = -1
+        while before != (before := len(engine.received[x.request.connection])):  # noqa: ASYNC110  # it has no event
+            await asyncio.sleep(0.05)
+        x.write(b"{}")
+
+    async with (
+        GatedEngine(refuse, early=True) as engine,
+        running_proxy([engine]) as proxy,
+        proxy.client() as client,
+        proxy.client() as other,
+    ):
+        client.send(post("/v1/completions", b'{"prompt":"' + b"p" * 20_000_000 + b'"}'))
+        head = await client.head()
+        assert head.status == 413
+        told.set()
+        assert (await client.rest(head)).body == b"{}"
+        assert not engine.exchanges[0].whole.is_set()
+        assert (await other.ask(post())).body == b"good"
+        assert engine.requests[0].connection != engine.requests[1].connection
+        await engine.exchanges[0].gone()
+
+
 async def test_a_rejection_without_end_is_let_go_when_another_replica_answers() -> None:
     async def endless(x: EngineExchange) -> None:
         x.head(503, [("retry-after", "1"), ("transfer-encoding", "chunked")])

@@ -155,6 +155,29 @@ async def test_a_reader_that_stops_for_good(timed: Timed) -> None:
     await timed.ended(client_closed=1)
 
 
+async def test_a_reader_that_is_slow_but_reads(timed: Timed) -> None:
+    """Ten minutes for an answer, never 300 s without a byte taken: it gets all, and neither it nor the engine, which
+    has to wait for it, is thought to be silent."""
+    whole = b"x" * 24_000_000
+
+    async def answer(x: EngineExchange) -> None:
+        x.answer(200, whole)
+
+    timed.engine.script = answer
+    async with timed.client(limit=1024) as client:
+        client.send(post())
+        assert (await client.head()).status == 200
+        size = 0
+        for _ in range(6):
+            await timed.advance(100)
+            for _ in range(40):
+                size += len(await client.reader.read(65536))
+        async with asyncio.timeout(DEADLINE_S):
+            size += len(await client.reader.readexactly(len(whole) - size))
+        assert size == len(whole)
+    await timed.ended(ok=1)
+
+
 async def test_a_reused_connection_that_dies_after_a_thought_is_an_error(timed: Timed) -> None:
     """Such an engine has taken the request: the close is no idle close that crossed it."""
     async with timed.client() as client:
