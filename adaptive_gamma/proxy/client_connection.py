@@ -108,6 +108,7 @@ class ClientConnection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._state.connections.discard(self)
         self._deadline.close()
+        self._reader.close()
         self._deaf = True
         intake, self._intake = self._intake, None
         if self.exchange is not None:

@@ -12,6 +12,10 @@ _CLOCK_GRAIN_S = 0.002
 """The loop's clock may be coarser than its timers."""
 
 
+def _nothing() -> None:
+    """In place of the call."""
+
+
 class Deadline:
     """Calls once when the loop's clock passes ``at``.
 
@@ -39,8 +43,9 @@ class Deadline:
             self._timer = self._loop.call_at(at, self._fire)
 
     def close(self) -> None:
-        """Never call again."""
+        """Never call again, and let go of who would be called: a connection that is gone is freed at once."""
         self.at = inf
+        self._call = _nothing
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

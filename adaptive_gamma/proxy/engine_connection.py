@@ -88,6 +88,7 @@ class EngineConnection(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._sink: AnswerSink | None = None
         self._deadline = Deadline(loop, self._too_silent)
+        self._parser = httptools.HttpResponseParser(self)
         self._write_paused = False
         self._paused = False
         self._complete = False
@@ -250,6 +251,8 @@ class EngineConnection(asyncio.Protocol):
         self._keep_alive = False
         self._unsent = None
         self._deadline.close()
+        # The parser holds on to this: what is gone is freed at once, not when the collector runs.
+        del self._parser
         sink, self._sink = self._sink, None
         if sink is None:
             self._owner.forget(self)

@@ -87,6 +87,10 @@ class RequestReader:
         self.in_head = False
         """A head has begun and is not whole."""
 
+    def close(self) -> None:
+        """Let go of the parser, which holds on to this: what is gone is freed at once, not when the collector runs."""
+        del self._parser, self._events
+
     def _new_parser(self) -> None:
         self._parser = httptools.HttpRequestParser(self)
         # Else what follows a request that closes the connection would be an error of that request.

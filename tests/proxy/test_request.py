@@ -6,6 +6,7 @@ import pytest
 
 from adaptive_gamma.proxy.answers import ErrorAnswer
 from adaptive_gamma.proxy.request import JsonRequest, parse_json
+from adaptive_gamma.routing import classify_prompt
 
 
 def parsed(**fields: object) -> JsonRequest:
@@ -91,3 +92,17 @@ def test_what_keeps_caches_apart_keeps_prefixes_apart() -> None:
 def test_long_lists_of_messages_are_looked_at_up_to_a_bound() -> None:
     many = [{"role": "user", "content": "x" * 100}] * 5000
     assert 1024 < len(parsed(messages=many).prefix_text()) <= 65_536
+
+
+def test_half_a_surrogate_pair_is_taken_as_engines_take_it() -> None:
+    request = parse_json(b'{"model":"m\\ud83d","prompt":"\\ud83d cut"}', None)
+    assert request.model == "m?"
+    assert request.prompt_text() == "\ud83d cut"
+    assert classify_prompt(request.prompt_text()).name == "unsure"
+
+
+@pytest.mark.parametrize("body", [b'{"a":' * 100_000, b"[" * 1_000_000, b'{"prompt":"\xff"}'])
+def test_what_no_parser_takes_is_refused(body: bytes) -> None:
+    with pytest.raises(ErrorAnswer) as caught:
+        parse_json(body, None)
+    assert caught.value.status == 400
