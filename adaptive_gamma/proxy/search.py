@@ -8,7 +8,7 @@ __all__ = ["SearchExchange"]
 
 
 class SearchExchange(Exchange):
-    """Asks the replicas in turn, healthy ones only where there are any, until one answers other than 404.
+    """Asks the replicas in turn, healthy ones first, until one answers other than 404.
 
     The last 404 is passed on.
     """
@@ -17,8 +17,7 @@ class SearchExchange(Exchange):
 
     def begin(self) -> None:
         states = self._plane.fleet.states
-        names = [state.name for state in states if state.healthy] or [state.name for state in states]
-        self._names = names[::-1]
+        self._names = [state.name for state in sorted(states, key=lambda state: not state.healthy)][::-1]
         super().begin()
 
     def _advance(self) -> None:

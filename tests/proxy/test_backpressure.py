@@ -6,6 +6,7 @@ Memory is that of the real process, as the kernel counts it.
 from __future__ import annotations
 
 import asyncio
+import socket
 from pathlib import Path
 
 import pytest
@@ -231,3 +232,25 @@ async def test_a_reader_that_stops_for_good_is_cut_in_whatever_it_was_doing() ->
                 await until(lambda: len(proxy.server.data.connections) == 1, "it is connected")
                 await until(lambda: proxy.server.data.connections == [], "it is cut")
         await until(lambda: proxy.in_flight == 0, "nothing is open")
+
+
+async def test_a_slow_reader_that_goes_on_reading_is_not_cut() -> None:
+    """What it takes comes out of the kernel's buffers, megabytes, long before anything moves in ours."""
+
+    async def flood(x: EngineExchange) -> None:
+        x.answer(200, b"x" * 16_000_000)
+
+    limits = {"idle_timeout_s": 0.5}
+    async with GatedEngine(flood) as engine, running_proxy([engine], limits=limits) as proxy:
+        loop = asyncio.get_running_loop()
+        with socket.create_connection(("127.0.0.1", proxy.port)) as client:
+            client.setblocking(False)
+            await loop.sock_sendall(client, post())
+            taken = 0
+            # Some 1 MB a second for 3 s, then the rest: six times the limit without a turn in the proxy's own buffer.
+            until_then = loop.time() + 3.0
+            while taken < 16_000_000:
+                taken += len(await loop.sock_recv(client, 20_000 if loop.time() < until_then else 1_000_000))
+                if loop.time() < until_then:
+                    await asyncio.sleep(0.02)
+        await proxy.ended(ok=1)
