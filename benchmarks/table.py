@@ -86,6 +86,8 @@ def _cell(samples: Samples, group: str, index: int, kind: FigureKind, entrant: C
     if group == ADDED and entrant.judged and kind.goal is not None and _alone(samples, index) > kind.goal:
         return escape(text) + " UNDECIDED"
     missed = entrant.judged and kind.goal is not None and (bool(flaws) or _misses(kind, _median(there), ratio))
+    if missed and len(there) < 2:
+        return escape(text) + " over the goal, but one repetition decides nothing"
     return escape(text) + (" [bold red]MISSED[/bold red]" if missed else "")
 
 

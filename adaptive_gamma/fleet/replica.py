@@ -68,6 +68,8 @@ class FleetReplica:
         """Why the last scrape failed; None when it did not."""
         self.scrape_failures: Counter[str] = Counter()
         """Failed scrapes by reason, since the start."""
+        self.seen = False
+        """Whether the engine has ever given a good answer, to whatever was asked."""
         self.awake: bool | None = None
         """False while the engine sleeps; None when it does not say, or has not said lately."""
         self.restarts = 0
@@ -184,6 +186,7 @@ class FleetReplica:
             _log.info("replica %s: metrics are read again", self.name)
             self.scrape_error = None
         self.scraped_at = started_at
+        self.seen = True
         state = self.state
         state.running, state.waiting, state.kv_usage = reading.running, reading.waiting, reading.kv_usage
         state.fresh_until = started_at + self._stale_after_s
@@ -213,6 +216,7 @@ class FleetReplica:
 
     def took_probe(self, error: ScrapeError | None) -> None:
         """A health probe came back, failed or not."""
+        self.seen = self.seen or error is None
         if self.health.probed(error is None):
             if error is None:
                 _log.info("replica %s is up", self.name)
@@ -234,6 +238,7 @@ class FleetReplica:
 
     def answered(self) -> None:
         """A request got an answer from the replica."""
+        self.seen = True
         self.health.answered()
 
     def took_models(self, listed: ModelList) -> None:

@@ -9,12 +9,9 @@ served: the answer under way ends the connection.
 from __future__ import annotations
 
 import asyncio
-import fcntl
 import logging
 import socket
 import struct
-import sys
-import termios
 from enum import Enum
 from math import inf
 from typing import TYPE_CHECKING, cast
@@ -23,6 +20,7 @@ from adaptive_gamma.proxy.answer_framing import AnswerFraming
 from adaptive_gamma.proxy.answers import ErrorAnswer, raw_answer
 from adaptive_gamma.proxy.deadline import Deadline
 from adaptive_gamma.proxy.request_reader import Refusal, RequestHead, RequestReader, Unreadable
+from adaptive_gamma.proxy.socket_buffers import untaken_bytes
 
 if TYPE_CHECKING:
     from uvicorn.server import ServerState
@@ -37,6 +35,8 @@ __all__ = ["ClientConnection"]
 _log = logging.getLogger("adaptive_gamma.proxy")
 
 _LINGER_S = 5.0
+_SMALL = 4096
+"""Parts of a body under this many bytes are put together: each by itself costs several times what it holds."""
 
 
 class _Phase(Enum):
@@ -53,9 +53,9 @@ class ClientConnection(asyncio.Protocol):
     """One client. Its requests go to the data path, one at a time; the answer comes back through the methods below."""
 
     __slots__ = (
-        "_body", "_body_size", "_config", "_deadline", "_deaf", "_discarding", "_framing", "_intake", "_keep_alive",
-        "_loop", "_outbox", "_path", "_peer", "_phase", "_reader", "_ready", "_state", "_transport", "_untaken",
-        "_write_paused", "exchange",
+        "_answered_now", "_body", "_body_size", "_config", "_deadline", "_deaf", "_discarding", "_framing", "_intake",
+        "_keep_alive", "_loop", "_outbox", "_path", "_peer", "_phase", "_reader", "_ready", "_state", "_transport",
+        "_unheard", "_untaken", "_write_paused", "exchange",
     )  # fmt: skip
 
     def __init__(
@@ -74,10 +74,14 @@ class ClientConnection(asyncio.Protocol):
         self._reader = RequestReader(self)
         self._deaf = self._write_paused = self._discarding = self._ready = False
         self._intake: Intake | None = None
-        self._body: list[bytes] = []
+        self._body: list[bytes | bytearray] = []
         self._body_size = 0
         self._keep_alive = True
         self._outbox = b""
+        self._unheard = b""
+        """What came while the client did not read its answer, at most one read."""
+        self._answered_now = False
+        """A request was answered in the read under way; what stands behind it was sent before that."""
         self.exchange: Exchange | None = None
         """The request being answered by an engine; the exchange sets and clears it."""
 
@@ -128,10 +132,18 @@ class ClientConnection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         if self._deaf:
             return
+        if self._write_paused and self._phase is _Phase.HEAD:
+            # It asks on without reading; answers to that would pile up.
+            self._unheard += data
+            self._transport.pause_reading()
+            return
+        self._answered_now = False
         try:
             self._reader.feed(data)
         except Unreadable as error:
             self._stop(error.refusal)
+            return
+        if self._write_paused:
             return
         if self._ready:
             self._begin()
@@ -146,7 +158,7 @@ class ClientConnection(asyncio.Protocol):
         if self._ready or self._phase is _Phase.ANSWER:
             # What stands behind a whole request does not matter to it: it is answered, then the connection ends.
             self._keep_alive = False
-            if self._ready:
+            if self._ready and not self._write_paused:
                 self._begin()
             return
         intake, self._intake = self._intake, None
@@ -156,7 +168,7 @@ class ClientConnection(asyncio.Protocol):
 
     def pause_writing(self) -> None:
         self._write_paused = True
-        self._untaken = self._count_untaken()
+        self._untaken = untaken_bytes(self._transport)
         self._deadline.set(self._loop.time() + self._path.stall_s)
         if self.exchange is not None:
             self.exchange.client_paused()
@@ -164,8 +176,17 @@ class ClientConnection(asyncio.Protocol):
     def resume_writing(self) -> None:
         self._write_paused = False
         self._deadline.at = inf
-        if self._phase is _Phase.HEAD:
+        if self._ready:
+            self._begin()
+        elif self._phase is _Phase.HEAD:
             self._await_head()
+            if self._unheard:
+                unheard, self._unheard = self._unheard, b""
+                self._transport.resume_reading()
+                self.data_received(unheard)
+        elif self._phase is _Phase.BODY:
+            wait_s = _LINGER_S if self._discarding else self._path.stall_s
+            self._deadline.set(self._loop.time() + wait_s)
         elif self._phase is _Phase.LINGER:
             closing = self._transport.is_closing()
             self._deadline.set(self._loop.time() + (self._path.stall_s if closing else _LINGER_S))
@@ -216,7 +237,7 @@ class ClientConnection(asyncio.Protocol):
 
     def _overdue(self) -> None:
         if self._write_paused:
-            before, self._untaken = self._untaken, self._count_untaken()
+            before, self._untaken = self._untaken, untaken_bytes(self._transport)
             if self._untaken < before:
                 self._deadline.set(self._loop.time() + self._path.stall_s)
                 return
@@ -227,16 +248,7 @@ class ClientConnection(asyncio.Protocol):
         elif self._transport.is_closing():
             self._transport.abort()
         else:
-            self._transport.close()
-
-    def _count_untaken(self) -> int:
-        """Bytes the client has not taken: ours and, where it tells, the kernel's, megabytes for a slow one."""
-        kernels = bytearray(4)
-        try:
-            fcntl.ioctl(self._transport.get_extra_info("socket").fileno(), termios.TIOCOUTQ, kernels)
-        except (OSError, AttributeError):
-            return self.unsent_bytes
-        return self.unsent_bytes + int.from_bytes(kernels, sys.byteorder)
+            self._close()
 
     # -- answering ----------------------------------------------------------------------------------------------------
 
@@ -304,12 +316,12 @@ class ClientConnection(asyncio.Protocol):
     def _begin(self) -> None:
         self._ready = False
         self._phase = _Phase.ANSWER
-        if not self._write_paused:
-            self._deadline.at = inf
+        self._deadline.at = inf
         intake, self._intake = self._intake, None
         assert intake is not None
         parts, self._body = self._body, []
-        body = parts[0] if len(parts) == 1 else b"".join(parts)
+        first = parts[0] if parts else b""
+        body = first if len(parts) == 1 and isinstance(first, bytes) else b"".join(parts)
         parts.clear()
         try:
             self._path.begin(intake, body, self)
@@ -325,19 +337,24 @@ class ClientConnection(asyncio.Protocol):
     # -- what is read (RequestEvents) ---------------------------------------------------------------------------------
 
     def on_request_begin(self) -> bool:
-        if self._phase is not _Phase.HEAD or self._ready:
+        if self._phase is not _Phase.HEAD or self._ready or self._answered_now:
             return False
-        self._deadline.at = self._loop.time() + self._config.keep_alive_s
+        if not self._write_paused:
+            self._deadline.at = self._loop.time() + self._config.keep_alive_s
         return True
 
     def on_request_head(self, head: RequestHead) -> None:
         self._phase = _Phase.BODY
-        self._deadline.set(self._loop.time() + self._path.stall_s)
+        if not self._write_paused:
+            self._deadline.set(self._loop.time() + self._path.stall_s)
         self._framing = AnswerFraming(head_only=head.method == b"HEAD", knows_chunks=head.knows_chunks)
         self._keep_alive = head.keep_alive and not self._config.closing
         intake = self._intake = self._path.accept(head, self._peer)
         self._body_size = 0
         if intake.refusal is not None:
+            if intake.client.expects_continue:
+                # It may send the body or, told no, its next request: nobody can tell which.
+                self._keep_alive = False
             self._answer_early(intake, intake.refusal)
         elif head.knows_chunks and intake.client.expects_continue:
             self._transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
@@ -350,7 +367,11 @@ class ClientConnection(asyncio.Protocol):
         self._body_size += len(data)
         too_large = self._path.body_refusal(self._body_size)
         if too_large is None:
-            self._body.append(data)
+            last = self._body[-1] if self._body else None
+            if isinstance(last, bytearray) and len(last) < _SMALL:
+                last += data
+            else:
+                self._body.append(bytearray(data) if len(data) < _SMALL and last is not None else data)
         else:
             self._answer_early(intake, too_large)
 
@@ -367,5 +388,5 @@ class ClientConnection(asyncio.Protocol):
     def _answer_early(self, intake: Intake, refusal: ErrorAnswer) -> None:
         """Answer a request whose body is still to come; what comes of it is not kept."""
         self._body.clear()
-        self._discarding = True
+        self._discarding = self._answered_now = True
         self._path.answer_error(intake, refusal, self)

@@ -94,11 +94,11 @@ class DataPath:
         except ErrorAnswer as error:
             self.answer_error(intake, error, connection)
             return
-        wire = Wire(method.encode("ascii"), intake.target, intake.client, body, method == "POST" or bool(body))
+        wire = Wire(method.encode("ascii"), intake.target, intake.client, method == "POST" or bool(body))
         if endpoint.handling is Handling.SEARCH and method != "OPTIONS":
-            SearchExchange(plane, connection, wire, needs, intake.path).begin()
+            SearchExchange(plane, connection, wire, body, needs, intake.path).begin()
         else:
-            exchange = Exchange(plane, connection, wire, needs, intake.path)
+            exchange = Exchange(plane, connection, wire, body, needs, intake.path)
             exchange.learn = endpoint.generates
             exchange.locality = locality
             exchange.begin()

@@ -130,8 +130,11 @@ class DataPlane:
             return "draining"
         if not self.fleet.looked:
             return "the replicas have not been looked at yet"
-        if not any(state.healthy and not state.draining for state in self.fleet.states):
+        up = [replica for replica in self.fleet.replicas if replica.state.healthy and not replica.state.draining]
+        if not up:
             return "no replica is healthy"
+        if not any(replica.seen for replica in up):
+            return "no replica has answered yet"
         return None
 
     def close(self) -> None:

@@ -73,7 +73,7 @@ _TABLE: dict[str, Endpoint] = {
 }
 
 # Names of models have slashes in them; no part of one is a step up.
-_ONE_MODEL = re.compile(r"/v1/models/(?!(?:.*/)?\.{1,2}(?:/|$))[^/?#][^?#]{0,255}")
+_ONE_MODEL = re.compile(r"/v1/models/(?!(?:.*/)?\.{1,2}(?:/|$))[^/?#\x00-\x1f][^?#\x00-\x1f]{0,255}", re.DOTALL)
 _STORED_RESPONSE = re.compile(r"/v1/responses/(?!\.{1,2}(?:/|$))[A-Za-z0-9._-]{1,256}(/cancel)?")
 _STORED_READ = Endpoint(_GET, json=False, handling=Handling.SEARCH)
 _STORED_CANCEL = Endpoint(_POST, json=False, handling=Handling.SEARCH)

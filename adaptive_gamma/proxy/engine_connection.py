@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import select
 from math import inf
 from typing import Protocol, cast
 
@@ -74,8 +75,8 @@ class EngineConnection(asyncio.Protocol):
 
     __slots__ = (
         "_complete", "_deadline", "_dry", "_first_byte_s", "_head_done", "_head_told", "_headers", "_idle_s",
-        "_keep_alive", "_loop", "_no_body", "_owner", "_parser", "_paused", "_pieces", "_received_any", "_sink",
-        "_status", "_transport", "_unsent", "_write_paused", "idle_since",
+        "_keep_alive", "_loop", "_no_body", "_owner", "_parser", "_paused", "_pieces", "_poll", "_received_any",
+        "_sink", "_status", "_transport", "_unsent", "_write_paused", "idle_since",
     )  # fmt: skip
 
     def __init__(
@@ -99,6 +100,11 @@ class EngineConnection(asyncio.Protocol):
     def usable(self) -> bool:
         """Whether another exchange may start on it."""
         return self._transport is not None and not self._transport.is_closing()
+
+    @property
+    def silent(self) -> bool:
+        """Whether nothing has come that is still unread: it would be taken for the answer to the next request."""
+        return not self._poll.poll(0)
 
     # -- one exchange -------------------------------------------------------------------------------------------------
 
@@ -184,6 +190,8 @@ class EngineConnection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         # uvloop's transport has the methods without the base class.
         self._transport = cast(asyncio.Transport, transport)
+        self._poll = select.poll()
+        self._poll.register(transport.get_extra_info("socket").fileno(), select.POLLIN)
 
     def data_received(self, data: bytes) -> None:
         sink = self._sink
@@ -262,7 +270,11 @@ class EngineConnection(asyncio.Protocol):
         elif not self._head_done:
             _tell_failure(sink, ProtocolError("the engine closed the connection inside the head of its answer"))
         elif exc is None and not any(name in _FRAMING for name, _ in self._headers):
-            sink.on_end()
+            try:
+                sink.on_end()
+            except Exception:
+                sink.on_fault()
+                raise
         else:
             _tell_failure(sink, ProtocolError("the engine closed the connection in the middle of its answer"))
 

@@ -24,7 +24,7 @@ from adaptive_gamma.proxy.answers import (
 )
 from adaptive_gamma.proxy.choice import Choice
 from adaptive_gamma.proxy.decision_log import DecisionRecord
-from adaptive_gamma.proxy.headers import ClientHeaders, Pairs, engine_headers, passed_to_client
+from adaptive_gamma.proxy.headers import ClientHeaders, Pairs, engine_headers, own_lines, passed_to_client
 from adaptive_gamma.proxy.held import HeldAnswer
 from adaptive_gamma.proxy.learning import ResponseTap
 from adaptive_gamma.proxy.metrics import NO_REPLICA
@@ -44,9 +44,9 @@ _log = logging.getLogger("adaptive_gamma.proxy")
 _REJECTIONS = (429, 503)
 
 
-def _counts_against_replica(status: int) -> bool:
-    """A 503 says that it is busy, not that it fails."""
-    return status >= 500 and status != 503
+_GATEWAY_FAILURES = (502, 504)
+"""Answers that count against a replica. Any other may be the request's own doing, a 500 too, and whoever sends such
+requests could take the fleet down; an engine that is broken says so on its health page."""
 
 
 class Wire(NamedTuple):
@@ -55,7 +55,6 @@ class Wire(NamedTuple):
     method: bytes
     target: bytes
     client: ClientHeaders
-    body: bytes
     has_body: bool
 
 
@@ -63,13 +62,16 @@ class Exchange:
     """Carries one request out, on the replica the decision names and, where that is safe, on another after it."""
 
     __slots__ = (
-        "_began", "_call", "_choice", "_client", "_held", "_needs", "_open", "_outcome", "_passing", "_path", "_plane",
-        "_pool", "_record", "_replica", "_request_class", "_retries", "_retry_reason", "_status", "_tap", "_tried",
-        "_wire", "learn", "locality",
+        "_began", "_body", "_call", "_choice", "_client", "_held", "_needs", "_open", "_outcome", "_passing", "_path",
+        "_plane", "_pool", "_record", "_replica", "_request_class", "_retries", "_retry_reason", "_status", "_tap",
+        "_tried", "_wire", "learn", "locality",
     )  # fmt: skip
 
-    def __init__(self, plane: DataPlane, client: ClientConnection, wire: Wire, needs: RequestNeeds, path: str) -> None:
+    def __init__(
+        self, plane: DataPlane, client: ClientConnection, wire: Wire, body: bytes, needs: RequestNeeds, path: str
+    ) -> None:
         self._plane = plane
+        self._body = body
         self._client = client
         self._wire = wire
         self._needs = needs
@@ -149,6 +151,11 @@ class Exchange:
         self._take(choice)
         return True
 
+    @property
+    def waits_for(self) -> object:
+        """What tells requests apart in the waiting room: those alike find room or none together."""
+        return self._needs.model, self._needs.parameters
+
     def waited_too_long(self) -> None:
         """From the waiting room."""
         self._refuse(
@@ -175,11 +182,12 @@ class Exchange:
         self._replica, self._outcome, self._status = name, "client_closed", None
         self._pool = plane.fleet.by_name(name).state.pool
         upstream = plane.upstreams[name]
+        body = self._body
         headers = engine_headers(
-            wire.client, upstream.host_header, plane.engine_key, len(wire.body) if wire.has_body else None
+            wire.client, upstream.host_header, plane.engine_key, len(body) if wire.has_body else None
         )
         self._open = plane.fleet.open_request(name, request_class).begin()
-        self._call = upstream.call(self, wire.method, wire.target, headers, wire.body)
+        self._call = upstream.call(self, wire.method, wire.target, headers, body)
         self._call.start()
 
     def _try_another(self, reason: str) -> None:
@@ -227,7 +235,7 @@ class Exchange:
 
     def on_head(self, status: int, headers: Pairs, *, more: bool) -> None:
         plane, name, choice = self._plane, self._replica, self._choice
-        if _counts_against_replica(status):
+        if status in _GATEWAY_FAILURES:
             plane.fleet.note_failure(name)
         if choice is not None:
             plane.metrics.first_byte[choice.pool].observe(time.monotonic() - self._began)
@@ -242,12 +250,19 @@ class Exchange:
             self._tap = ResponseTap.wanted(plane.fleet, name, status, headers)
         if self.locality is not None and status == 200 and plane.affinity is not None:
             plane.affinity.record(self.locality, name, self._needs.prompt_tokens or 0, time.monotonic())
+        held, self._held = self._held, None
+        if held is not None:
+            held.drop()
         self.pass_head(status, headers, more=more)
 
     def pass_head(self, status: int, headers: Pairs, *, more: bool) -> None:
         """Pass an answer on from its head; parts, end or failure follow."""
         self._passing = True
         self._status = status
+        # Nothing is sent again from here on, and a stream may be long.
+        self._body = b""
+        if self._call is not None:
+            self._call.forget_request()
         self._client.start(status, passed_to_client(headers, http_date()), self._own_fields(), more=more)
         if self._client.paused:
             # It has not even taken the answer before this one.
@@ -263,7 +278,7 @@ class Exchange:
         if self._tap is not None:
             self._tap.finish()
         status = self._status or 0
-        if not _counts_against_replica(status):
+        if status not in _GATEWAY_FAILURES:
             self._plane.fleet.note_success(self._replica)
         if status in _REJECTIONS:
             self._outcome = "rejected"
@@ -337,7 +352,6 @@ class Exchange:
         known = self._replica != NO_REPLICA
         plane.metrics.request_ended(self._replica, self._request_class if known else NO_REPLICA, self._outcome)
         plane.waiting.leave(self)
-        plane.waiting.room_made()
 
     def _hold(self, status: int, headers: Pairs) -> None:
         """Keep the answer under way, should every other replica fail; the one held before is dropped."""
@@ -352,6 +366,7 @@ class Exchange:
         opened, self._open = self._open, None
         if opened is not None:
             opened.end()
+            self._plane.waiting.room_made()
 
     # -- bookkeeping --------------------------------------------------------------------------------------------------
 
@@ -377,16 +392,8 @@ class Exchange:
             self._record = None
 
     def _own_fields(self) -> bytes:
-        """Our fields of the answer, as lines."""
         choice = self._choice
         gamma, reason = (None, "search") if choice is None else (choice.gamma, choice.reason)
-        lines = (
-            f"x-adaptive-gamma-replica: {self._replica}\r\nx-adaptive-gamma-class: {self._request_class}\r\n"
-            f"x-adaptive-gamma-reason: {reason}\r\nx-adaptive-gamma-pool: {self._pool}\r\n"
-        )
-        if gamma is not None:
-            lines += f"x-adaptive-gamma-gamma: {gamma}\r\n"
         request_id = self._wire.client.request_id
-        if speaks_messages(self._path):
-            lines += f"request-id: {request_id.decode('ascii')}\r\n"
-        return b"x-request-id: %b\r\n%b" % (request_id, lines.encode("ascii", "replace"))
+        lines = own_lines(request_id, self._replica, self._request_class, reason, self._pool, gamma)
+        return lines + b"request-id: %b\r\n" % request_id if speaks_messages(self._path) else lines

@@ -7,7 +7,15 @@ from collections.abc import Iterable
 from random import getrandbits
 from typing import NamedTuple
 
-__all__ = ["OWN_PREFIX", "ClientHeaders", "Pairs", "engine_headers", "passed_to_client", "read_client_headers"]
+__all__ = [
+    "OWN_PREFIX",
+    "ClientHeaders",
+    "Pairs",
+    "engine_headers",
+    "own_lines",
+    "passed_to_client",
+    "read_client_headers",
+]
 
 OWN_PREFIX = b"x-adaptive-gamma-"
 
@@ -141,3 +149,14 @@ def passed_to_client(engine: Pairs, date: bytes) -> Pairs:
         # RFC 9110, 6.6.1: who has a clock dates what it passes on without a date.
         passed.append((b"date", date))
     return passed
+
+
+def own_lines(request_id: bytes, replica: str, request_class: str, reason: str, pool: str, gamma: int | None) -> bytes:
+    """Our fields of an engine's answer, as whole lines."""
+    lines = (
+        f"x-adaptive-gamma-replica: {replica}\r\nx-adaptive-gamma-class: {request_class}\r\n"
+        f"x-adaptive-gamma-reason: {reason}\r\nx-adaptive-gamma-pool: {pool}\r\n"
+    )
+    if gamma is not None:
+        lines += f"x-adaptive-gamma-gamma: {gamma}\r\n"
+    return b"x-request-id: %b\r\n%b" % (request_id, lines.encode("ascii", "replace"))

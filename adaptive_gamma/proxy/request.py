@@ -5,6 +5,7 @@ The parsed form is looked at and dropped; the client's own bytes go to the engin
 
 from __future__ import annotations
 
+import gc
 import json
 from typing import Any
 
@@ -19,6 +20,11 @@ WINDOW = 4096
 """Characters kept of each end of a prompt."""
 
 _ITEMS_AT_EACH_END = 64
+_LONG = 256 * 1024
+_MOST_CONTAINERS = 400_000
+_MOST_VALUES = 2_000_000
+"""In a long body, brackets and commas in its texts included: each value costs time in which no stream moves. A prompt
+of a million token ids passes."""
 _DELICATE = ("min_p", "logit_bias")
 _OUTPUT_LIMITS = ("max_completion_tokens", "max_output_tokens", "max_tokens", "n_predict")
 
@@ -155,6 +161,15 @@ def parse_json(body: bytes, content_encoding: bytes | None) -> JsonRequest:
         raise ErrorAnswer(
             415, "a compressed request body is not accepted", "unsupported_encoding", outcome="client_error"
         )
+    long = len(body) > _LONG
+    if long and (body.count(b"[") + body.count(b"{") > _MOST_CONTAINERS or body.count(b",") > _MOST_VALUES):
+        raise ErrorAnswer(
+            400, "the request body has too many values to be looked into", "body_too_complex", outcome="client_error"
+        )
+    # The collector would walk all of what is made here, again and again, and finds nothing.
+    collecting = long and gc.isenabled()
+    if collecting:
+        gc.disable()
     try:
         fields = from_json(body)
     except ValueError as error:
@@ -163,6 +178,9 @@ def parse_json(body: bytes, content_encoding: bytes | None) -> JsonRequest:
             raise ErrorAnswer(
                 400, f"the request body is not valid JSON: {error}", "invalid_json", outcome="client_error"
             ) from error
+    finally:
+        if collecting:
+            gc.enable()
     if not isinstance(fields, dict):
         raise ErrorAnswer(400, "the request body is not a JSON object", "invalid_json", outcome="client_error")
     return JsonRequest(fields, len(body))

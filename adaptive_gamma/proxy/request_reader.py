@@ -123,7 +123,7 @@ class RequestReader:
             except httptools.HttpParserUpgrade as offer:
                 # An offer we do not take (some clients make it with every first request). The parser stops behind
                 # such a head and would lose the body, so it is given the head again, without the offer.
-                data = _without_offer(self._parser.get_method(), self._url, self._fields) + data[offer.args[0] :]
+                data = _without_offer(self._parser, self._url, self._fields) + data[offer.args[0] :]
                 self._new_parser()
 
     # -- parser callbacks ---------------------------------------------------------------------------------------------
@@ -206,16 +206,16 @@ def _split_target(url: bytes) -> tuple[bytes, str]:
     target = path = url
     if not url.startswith(b"/") or b"?" in url or b"#" in url:
         parsed = httptools.parse_url(url)
-        target = path = parsed.path
+        target = path = parsed.path or b"/"
         if parsed.query:
             target = path + b"?" + parsed.query
     text = path.decode("ascii")
     return target, urllib.parse.unquote(text) if "%" in text else text
 
 
-def _without_offer(method: bytes, url: bytes, fields: Pairs) -> bytes:
+def _without_offer(parser: httptools.HttpRequestParser, url: bytes, fields: Pairs) -> bytes:
     """A head again, as bytes, without its offer to change to another protocol."""
-    lines = [b"%b %b HTTP/1.1\r\n" % (method, url)]
+    lines = [b"%b %b HTTP/%b\r\n" % (parser.get_method(), url, parser.get_http_version().encode("ascii"))]
     for name, value in fields:
         if name == b"connection":
             tokens = [token.strip() for token in value.split(b",")]

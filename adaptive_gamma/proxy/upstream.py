@@ -9,6 +9,7 @@ error.
 from __future__ import annotations
 
 import asyncio
+import logging
 import ssl
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -20,6 +21,8 @@ from adaptive_gamma.proxy.deadline import Deadline
 from adaptive_gamma.proxy.engine_connection import AnswerSink, ConnectionDied, EngineConnection, RawHeaders
 
 __all__ = ["Upstream", "UpstreamCall", "UpstreamLimits"]
+
+_log = logging.getLogger("adaptive_gamma.proxy")
 
 IDLE_S = 4.0
 RACE_S = 1.0
@@ -59,6 +62,10 @@ class UpstreamCall:
         if connection is not None:
             connection.abort()
 
+    def forget_request(self) -> None:
+        """The request will not be sent again."""
+        self._head = self._body = b""
+
     def pause(self) -> None:
         """Read nothing more of the answer until ``resume``."""
         if self._connection is not None:
@@ -80,13 +87,17 @@ class UpstreamCall:
 
     async def _connect(self) -> None:
         try:
-            connection = await self._pool.connect()
-        except ConnectError as error:
+            try:
+                connection = await self._pool.connect()
+            except ConnectError as error:
+                self._connecting = None
+                self.sink.on_failure(error)
+                return
             self._connecting = None
-            self.sink.on_failure(error)
-            return
-        self._connecting = None
-        self._send(connection)
+            self._send(connection)
+        except Exception:
+            _log.exception("a call to %s met a fault", self._pool.host_header.decode("ascii"))
+            self.sink.on_fault()
 
     def _send(self, connection: EngineConnection) -> None:
         self._connection = connection
@@ -215,7 +226,7 @@ class Upstream:
         idle = self._idle
         while idle:
             connection = idle.pop()
-            if connection.usable and connection.idle_since > now - self._idle_s:
+            if connection.usable and connection.idle_since > now - self._idle_s and connection.silent:
                 return connection
             connection.abort()
         return None

@@ -195,3 +195,16 @@ def test_empty_file_names_what_is_missing(tmp_path: Path) -> None:
 def test_two_replicas_of_one_name(tmp_path: Path) -> None:
     (problem,) = _problems(tmp_path, {**GOOD, "replicas": GOOD["replicas"] * 2})
     assert "two replicas are named 'a'" in problem
+
+
+def test_what_kubernetes_tells_of_a_service_of_our_name_is_no_key() -> None:
+    links = {
+        "ADAPTIVE_GAMMA_SERVICE_HOST": "10.0.0.1",
+        "ADAPTIVE_GAMMA_SERVICE_PORT": "8080",
+        "ADAPTIVE_GAMMA_SERVICE_PORT_DATA": "8080",
+        "ADAPTIVE_GAMMA_PORT": "tcp://10.0.0.1:8080",
+        "ADAPTIVE_GAMMA_PORT_8080_TCP": "tcp://10.0.0.1:8080",
+        "ADAPTIVE_GAMMA_PORT_8080_TCP_ADDR": "10.0.0.1",
+    }
+    given = {"ADAPTIVE_GAMMA_POLICY": "p", "ADAPTIVE_GAMMA_REPLICAS": '[{"name": "r", "url": "http://127.0.0.1:1"}]'}
+    assert load_settings(None, environment={**links, **given}).policy == "p"

@@ -377,3 +377,12 @@ async def test_scrapes_of_the_page_disturb_no_stream() -> None:
         x.end()
         assert (await client.rest(head)).complete
         await proxy.ended(ok=1)
+
+
+async def test_not_ready_before_any_engine_has_answered() -> None:
+    async with GatedEngine() as gone:
+        url = gone.url
+    async with running_proxy([url]) as proxy:
+        await until(lambda: proxy.plane.fleet.looked, "it was looked at")
+        answer = await proxy.admin("/readyz")
+        assert (answer.status, answer.body) == (503, b"not ready: no replica has answered yet\n")

@@ -13,6 +13,10 @@ from tests.support.gated_engine import until
 class Request:
     def __init__(self, log: list[str], name: str, room: bool = False) -> None:
         self.log, self.name, self.room = log, name, room
+        self.waits_for: object = name
+
+    def on_fault(self) -> None:
+        self.log.append(f"{self.name} failed")
 
     def try_again(self) -> bool:
         if self.room:
@@ -38,20 +42,52 @@ async def test_nobody_waits_by_default() -> None:
     assert not room.enter(Request([], "a"))
 
 
-async def test_the_first_that_can_go_goes_and_only_that_one() -> None:
+async def test_each_that_can_go_goes_in_order() -> None:
     log: list[str] = []
     room = WaitingRoom(lambda: 9, lambda: 60.0)
     for name, free in (("stuck", False), ("first", True), ("second", True)):
         assert room.enter(Request(log, name, free))
     room.room_made()
-    assert log == ["first"]
-    room.room_made()
     assert log == ["first", "second"]
-    room.room_made()
     assert len(room) == 1
 
 
-async def test_a_request_that_ends_as_it_is_tried_does_not_try_the_others() -> None:
+async def test_of_those_alike_none_is_tried_behind_one_that_found_no_room() -> None:
+    log: list[str] = []
+    room = WaitingRoom(lambda: 900, lambda: 60.0)
+    tried: list[str] = []
+
+    class Alike(Request):
+        def try_again(self) -> bool:
+            tried.append(self.name)
+            return super().try_again()
+
+    for number in range(200):
+        request = Alike(log, f"a{number}")
+        request.waits_for = "model a"
+        assert room.enter(request)
+    other = Alike(log, "b", room=True)
+    assert room.enter(other)
+    room.room_made()
+    assert (tried, log) == (["a0", "b"], ["b"])
+
+
+async def test_a_fault_of_one_reaches_no_other() -> None:
+    log: list[str] = []
+    room = WaitingRoom(lambda: 9, lambda: 60.0)
+
+    class Faulty(Request):
+        def try_again(self) -> bool:
+            raise ZeroDivisionError
+
+    for request in (Faulty(log, "a"), Request(log, "b", room=True)):
+        assert room.enter(request)
+    room.room_made()
+    assert log == ["a failed", "b"]
+    assert len(room) == 0
+
+
+async def test_one_that_ends_as_it_is_tried_is_not_tried_again() -> None:
     log: list[str] = []
     room = WaitingRoom(lambda: 9, lambda: 60.0)
 
@@ -65,7 +101,8 @@ async def test_a_request_that_ends_as_it_is_tried_does_not_try_the_others() -> N
     for name in ("a", "b", "c"):
         assert room.enter(EndsAtOnce(log, name, room=True))
     room.room_made()
-    assert log == ["a"]
+    assert log == ["a", "b", "c"]
+    assert len(room) == 0
 
 
 async def test_waiting_too_long(monkeypatch: pytest.MonkeyPatch) -> None:

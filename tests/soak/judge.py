@@ -208,6 +208,10 @@ class Judge:
         if case.plan is None:
             if status == case.refusal:
                 return Judgement("planned" if status != 200 else "ok", outcomes=frozenset({_outcome(status)}))
+            busy = [e for e in range(self._engines) if self._unreachable(e, seen) or self._full(e, seen)]
+            if (status, case.refusal) == (503, 404) and busy:
+                why = "a replica whose models were not known could not take it"
+                return Judgement("excused", why, outcomes=frozenset({"rejected", "connect_error"}))
             return Judgement("lost", f"{status} instead of {case.refusal}", [], _ANY)
         try:
             error = json.loads(seen.own_body)["error"]

@@ -51,7 +51,7 @@ def available() -> str | None:
         return f"the llama.cpp wheel is for Linux on x86-64, this is {platform.system()} on {platform.machine()}"
     for module in ("xllamacpp", "gguf", "tokenizers"):
         if importlib.util.find_spec(module) is None:
-            return f"{module} is not installed (pip install 'adaptive-gamma[demo]')"
+            return f"{module} is not installed (pip install '.[demo]')"
     if " avx2 " not in Path("/proc/cpuinfo").read_text():
         return "the llama.cpp wheel needs a CPU with AVX2"
     return None

@@ -31,7 +31,7 @@ def run_demo(levels: Sequence[int], seconds: float, *, simulated: bool, seed: in
     console = Console(highlight=False)
     console.print("starting two engines ...")
     with running_engines(simulated=simulated) as engines, tempfile.TemporaryDirectory() as folder:
-        console.print(f"engines: {engines.described}")
+        console.print(f"engines: {engines.described}", markup=False)
         return asyncio.run(_play(console, engines, Path(folder), levels, seconds, seed))
 
 
