@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import select
+from collections.abc import Callable
 from math import inf
 from typing import Protocol, cast
 
@@ -166,7 +167,7 @@ class EngineConnection(asyncio.Protocol):
         sink = self._sink
         self.abort()
         if sink is not None:
-            _tell_failure(sink, error)
+            _guarded(sink, lambda: sink.on_failure(error))
 
     def _too_silent(self) -> None:
         if self._sink is None:
@@ -202,6 +203,7 @@ class EngineConnection(asyncio.Protocol):
         try:
             self._receive(data, sink)
         except Exception:
+            # A sink that failed must hear nothing more, also not that this connection is then closed.
             self._sink = None
             sink.on_fault()
             raise
@@ -266,17 +268,16 @@ class EngineConnection(asyncio.Protocol):
             self._owner.forget(self)
         elif not self._received_any:
             unread = isinstance(exc, ConnectionResetError | BrokenPipeError)
-            _tell_failure(sink, ConnectionDied("the engine closed the connection before it answered", unread=unread))
+            error = ConnectionDied("the engine closed the connection before it answered", unread=unread)
+            _guarded(sink, lambda: sink.on_failure(error))
         elif not self._head_done:
-            _tell_failure(sink, ProtocolError("the engine closed the connection inside the head of its answer"))
+            inside = ProtocolError("the engine closed the connection inside the head of its answer")
+            _guarded(sink, lambda: sink.on_failure(inside))
         elif exc is None and not any(name in _FRAMING for name, _ in self._headers):
-            try:
-                sink.on_end()
-            except Exception:
-                sink.on_fault()
-                raise
+            _guarded(sink, sink.on_end)
         else:
-            _tell_failure(sink, ProtocolError("the engine closed the connection in the middle of its answer"))
+            middle = ProtocolError("the engine closed the connection in the middle of its answer")
+            _guarded(sink, lambda: sink.on_failure(middle))
 
     # -- httptools callbacks ------------------------------------------------------------------------------------------
 
@@ -313,9 +314,10 @@ class EngineConnection(asyncio.Protocol):
                 self._keep_alive = False
 
 
-def _tell_failure(sink: AnswerSink, error: UpstreamError) -> None:
+def _guarded(sink: AnswerSink, call: Callable[[], None]) -> None:
+    """Call a sink that this connection has let go of; the event loop logs what it raises."""
     try:
-        sink.on_failure(error)
+        call()
     except Exception:
         sink.on_fault()
         raise
