@@ -2,7 +2,8 @@
 
     AdaptiveGammaError
     ├── ConfigurationError      a file, key or value the operator can correct; stops the start, exit code 2
-    │   └── PolicyError         the same, in a policy file
+    │   ├── PolicyError         the same, in a policy file
+    │   └── SweepError          the same, in a benchmark's result file
     ├── TraceError              a line of a trace file that cannot be read
     ├── NoReplica               no replica can take the request
     ├── ScrapeError             an engine's page that could not be fetched or understood; the reading is unknown
@@ -27,6 +28,7 @@ __all__ = [
     "PolicyError",
     "ProtocolError",
     "ScrapeError",
+    "SweepError",
     "TraceError",
     "UpstreamError",
     "UpstreamTimeout",
@@ -57,6 +59,10 @@ class ConfigurationError(AdaptiveGammaError):
 
 class PolicyError(ConfigurationError):
     """A policy file that cannot be used."""
+
+
+class SweepError(ConfigurationError):
+    """A benchmark result that cannot be used; ``source`` is ``file`` or ``file:line``, ``key`` the field."""
 
 
 class TraceError(AdaptiveGammaError):

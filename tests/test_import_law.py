@@ -13,6 +13,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "routing": {"policy"},
     "engines": set(),
     "config": set(),
+    "bench": {"config", "engines", "policy", "roofline"},
     "fleet": {"config", "engines", "routing", "policy"},
     "proxy": {"config", "fleet", "engines", "routing", "policy"},
     "simulation": {"routing", "policy", "roofline"},

@@ -1,0 +1,117 @@
+"""Reads the values of a result file's objects: right type, finite, not negative, or an error that names the field."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from adaptive_gamma.bench.source import Source
+from adaptive_gamma.errors import SweepError
+
+__all__ = ["Fields"]
+
+
+class Fields:
+    """The fields of one JSON object. An absent or null field is None; one that makes no sense is a SweepError."""
+
+    def __init__(self, values: Mapping[str, Any], source: Source, inside: str = "") -> None:
+        self.values = values
+        self.source = source
+        self.inside = inside
+
+    def __contains__(self, key: str) -> bool:
+        return self.values.get(key) is not None
+
+    def error(self, key: str, problem: str, suggestion: str | None = None) -> SweepError:
+        """An error that names this object's field ``key``."""
+        return SweepError(str(self.source), f"{self.inside}{key}", problem, suggestion)
+
+    def number(self, key: str, *, scale: float = 1.0, least: float = 0.0) -> float | None:
+        """A finite number of at least ``least``, times ``scale``."""
+        value = self.values.get(key)
+        return None if value is None else scale * self._finite(key, value, least)
+
+    def count(self, key: str, *, least: int = 0) -> int | None:
+        """A whole number of at least ``least``; 3.0 is 3."""
+        value = self.values.get(key)
+        if value is None:
+            return None
+        number = self._finite(key, value, least)
+        if number != int(number):
+            raise self.error(key, f"expected a whole number, got {value!r:.60}")
+        return int(value)
+
+    def text(self, key: str) -> str | None:
+        """A string; an empty one is None."""
+        value = self.values.get(key)
+        if value is not None and not isinstance(value, str):
+            raise self.error(key, f"expected a text, got {value!r:.60}")
+        return value or None
+
+    def flag(self, key: str) -> bool | None:
+        """True or false."""
+        value = self.values.get(key)
+        if value is not None and not isinstance(value, bool):
+            raise self.error(key, f"expected true or false, got {value!r:.60}")
+        return value
+
+    def numbers(self, key: str) -> tuple[float, ...] | None:
+        """A list of finite numbers that are not negative."""
+        items = self._list(key)
+        return None if items is None else tuple(self._finite(f"{key}[{i}]", item, 0.0) for i, item in enumerate(items))
+
+    def counts(self, key: str) -> tuple[int, ...] | None:
+        """A list of whole numbers that are not negative."""
+        items = self._list(key)
+        if items is None:
+            return None
+        inner = Fields({f"{key}[{i}]": item for i, item in enumerate(items)}, self.source, self.inside)
+        return tuple(inner.required_count(name) for name in inner.values)
+
+    def required_count(self, key: str) -> int:
+        """A whole number that must be there."""
+        value = self.count(key)
+        if value is None:
+            raise self.error(key, "is missing")
+        return value
+
+    def required_number(self, key: str) -> float:
+        """A number that must be there."""
+        value = self.number(key)
+        if value is None:
+            raise self.error(key, "is missing")
+        return value
+
+    def object(self, key: str) -> Fields | None:
+        """A nested object."""
+        value = self.values.get(key)
+        if value is None:
+            return None
+        if not isinstance(value, dict):
+            raise self.error(key, f"expected an object, got {value!r:.60}")
+        return Fields(value, self.source, f"{self.inside}{key}.")
+
+    def objects(self, key: str) -> Iterator[Fields]:
+        """The objects of a list; none when the list is absent."""
+        for index, item in enumerate(self._list(key) or ()):
+            if not isinstance(item, dict):
+                raise self.error(f"{key}[{index}]", f"expected an object, got {item!r:.60}")
+            yield Fields(item, self.source, f"{self.inside}{key}[{index}].")
+
+    def _list(self, key: str) -> list[Any] | None:
+        value = self.values.get(key)
+        if value is not None and not isinstance(value, list):
+            raise self.error(key, f"expected a list, got {value!r:.60}")
+        return value
+
+    def _finite(self, key: str, value: Any, least: float) -> float:
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise self.error(key, f"expected a number, got {value!r:.60}")
+        if isinstance(value, int) and abs(value) > 2**63:
+            raise self.error(key, "is a number without sense: beyond 2**63")
+        if not math.isfinite(value):
+            raise self.error(key, f"is not finite: {value}")
+        if value < least:
+            raise self.error(key, f"is negative: {value}" if least == 0 else f"must be at least {least:g}, got {value}")
+        return float(value)
