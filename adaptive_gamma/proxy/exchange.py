@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Collection
 from typing import TYPE_CHECKING, NamedTuple
 
 from adaptive_gamma.errors import ConnectError, NoReplica, UpstreamError, UpstreamTimeout
@@ -42,8 +41,6 @@ __all__ = ["Exchange", "Wire"]
 _log = logging.getLogger("adaptive_gamma.proxy")
 
 _REJECTIONS = (429, 503)
-
-
 _GATEWAY_FAILURES = (502, 504)
 """Answers that count against a replica. Any other may be the request's own doing, a 500 too, and whoever sends such
 requests could take the fleet down; an engine that is broken says so on its health page."""
@@ -80,7 +77,7 @@ class Exchange:
         self._retries = plane.settings.retry.attempts
         self._retry_reason: str | None = None
         """Why another replica is tried now."""
-        self._tried: Collection[str] = ()
+        self._tried: tuple[str, ...] = ()
         self._choice: Choice | None = None
         self._call: UpstreamCall | None = None
         self._open: OpenRequest | None = None
@@ -134,7 +131,7 @@ class Exchange:
         try:
             choice = self._plane.chooser.choose(self._needs, self._tried)
         except NoReplica as error:
-            if not (error.at_capacity and self._held is None and self._plane.waiting.enter(self)):
+            if not (error.at_capacity and self._plane.waiting.enter(self)):
                 self._give_up(error)
             return
         self._take(choice)
@@ -154,10 +151,13 @@ class Exchange:
     @property
     def waits_for(self) -> object:
         """What tells requests apart in the waiting room: those alike find room or none together."""
-        return self._needs.model, self._needs.parameters
+        return self._needs.model, self._needs.parameters, self._tried
 
     def waited_too_long(self) -> None:
         """From the waiting room."""
+        if self._held is not None:
+            self._give_up(None)
+            return
         self._refuse(
             ErrorAnswer(
                 503,

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from tests.support.gated_engine import EngineExchange, GatedEngine, until
-from tests.support.raw_client import Answer, post
+from tests.support.raw_client import Answer, RawClient, post
 from tests.support.running_proxy import RunningProxy, running_proxy
 
 
@@ -145,3 +145,100 @@ async def test_a_cap_of_its_own() -> None:
             for x in (*small.exchanges, *large.exchanges):
                 x.answer(200, b"ok")
             assert [(await task).status for task in asked] == [200] * 4
+
+
+async def _rejected_while_the_other_is_full(
+    one: GatedEngine, two: GatedEngine, proxy: RunningProxy, first: RawClient, asked: RawClient
+) -> tuple[EngineExchange, EngineExchange]:
+    """The first request works on one engine; the second is rejected by the other and waits for the first's end."""
+    first.send(post(body={"prompt": "first"}))
+    await until(lambda: bool(one.exchanges or two.exchanges), "the first is at an engine")
+    full, other = (one, two) if one.exchanges else (two, one)
+    asked.send(post(body={"prompt": "rejected"}))
+    rejected = await other.arrived()
+    rejected.answer(503, b"busy", [("retry-after", "9")])
+    await until(lambda: _queued(proxy) == 1, "the rejected one waits")
+    return full.exchanges[0], rejected
+
+
+async def test_a_rejected_request_waits_for_room_elsewhere() -> None:
+    async with (
+        GatedEngine(_silent) as one,
+        GatedEngine(_silent) as two,
+        running_proxy([one, two], load={"max_in_flight": 1, "queue": 1}) as proxy,
+        proxy.client() as first,
+        proxy.client() as asked,
+    ):
+        working, _ = await _rejected_while_the_other_is_full(one, two, proxy, first, asked)
+        working.answer(200, b"first")
+        assert (await first.answer()).body == b"first"
+        full = one if working in one.exchanges else two
+        again = await full.arrived(2)
+        assert b"rejected" in again.request.body
+        again.answer(200, b"second")
+        assert (await asked.answer()).body == b"second"
+        page = await proxy.ended(ok=2)
+        assert page.total("retries_total", reason="rejected_503") == 1
+
+
+async def test_a_rejection_passes_when_no_room_comes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("adaptive_gamma.proxy.waiting._LOOK_AGAIN_S", 0.01)
+    async with (
+        GatedEngine(_silent) as one,
+        GatedEngine(_silent) as two,
+        running_proxy([one, two], load={"max_in_flight": 1, "queue": 1, "queue_timeout_s": 0.3}) as proxy,
+        proxy.client() as first,
+        proxy.client() as asked,
+    ):
+        working, _ = await _rejected_while_the_other_is_full(one, two, proxy, first, asked)
+        answer = await asked.answer()
+        assert (answer.status, answer.body, answer.one("retry-after")) == (503, b"busy", "9")
+        working.answer(200, b"first")
+        assert (await first.answer()).status == 200
+        await proxy.ended(ok=1, rejected=1)
+
+
+async def test_leaving_while_a_rejection_is_kept() -> None:
+    async with (
+        GatedEngine(_silent) as one,
+        GatedEngine(_silent) as two,
+        running_proxy([one, two], load={"max_in_flight": 1, "queue": 1}) as proxy,
+        proxy.client() as first,
+    ):
+        async with proxy.client() as asked:
+            working, _ = await _rejected_while_the_other_is_full(one, two, proxy, first, asked)
+            asked.leave("reset")
+            await until(lambda: _queued(proxy) == 0, "it waits no more")
+        working.answer(200, b"first")
+        assert (await first.answer()).status == 200
+        await proxy.ended(ok=1, client_closed=1)
+
+
+async def test_those_that_tried_different_replicas_do_not_hold_each_other_up() -> None:
+    """Each waits for the replica that the other one was rejected by."""
+    async with (
+        GatedEngine(_silent) as one,
+        GatedEngine(_silent) as two,
+        running_proxy([one, two], load={"max_in_flight": 1, "queue": 2}) as proxy,
+        proxy.client() as first,
+        proxy.client() as second,
+        proxy.client() as third,
+    ):
+        working, _ = await _rejected_while_the_other_is_full(one, two, proxy, first, second)
+        full, other = (one, two) if working in one.exchanges else (two, one)
+        third.send(post(body={"prompt": "third"}))
+        x = await other.arrived(2)
+        assert b"third" in x.request.body
+        async with proxy.client() as fourth:
+            fourth.send(post(body={"prompt": "fourth"}))
+            await until(lambda: _queued(proxy) == 2, "both wait")
+            x.answer(200, b"third")
+            assert (await third.answer()).body == b"third"
+            (await other.arrived(3)).answer(200, b"fourth")
+            assert (await fourth.answer()).body == b"fourth"
+        assert _queued(proxy) == 1
+        working.answer(200, b"first")
+        assert (await first.answer()).body == b"first"
+        (await full.arrived(2)).answer(200, b"second")
+        assert (await second.answer()).body == b"second"
+        await proxy.ended(ok=4)

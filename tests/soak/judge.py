@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Literal
 
+from tests.soak.downs import Down
 from tests.soak.engine_fleet import Outage
 from tests.soak.journal import Exchange
 from tests.soak.plan import Plan
@@ -53,7 +54,7 @@ class Judge:
         exchanges: by request id, in order of time.
         outages: of the engines.
         removals: of replicas from the configuration.
-        unhealthy: (time, replica) of looks at which the proxy held a replica for unhealthy.
+        downs: times in which the proxy held a replica for unhealthy.
         engines: how many there are.
         cap: most requests that the proxy may have open on one, where there is a cap.
     """
@@ -63,14 +64,14 @@ class Judge:
         exchanges: dict[str, list[Exchange]],
         outages: list[Outage],
         removals: list[Removal],
-        unhealthy: list[tuple[float, str]],
+        downs: list[Down],
         engines: int = 4,
         cap: int | None = None,
     ) -> None:
         self._exchanges = exchanges
         self._outages = outages
         self._removals = removals
-        self._unhealthy = unhealthy
+        self._downs = downs
         self._engines = engines
         self._cap = cap
 
@@ -198,8 +199,8 @@ class Judge:
         if self._engines_out(seen):
             return Judgement("excused", "the other replica could not be reached", broken, outcomes)
         others = set(range(self._engines)) - {e.engine for e in exchanges}
-        if all(self._unreachable(engine, seen) or self._full(engine, seen) for engine in others):
-            return Judgement("excused", "all others were held for unhealthy, out or at their cap", broken, outcomes)
+        if all(self._unreachable(engine, seen) for engine in others):
+            return Judgement("excused", "all others were held for unhealthy or out", broken, outcomes)
         return Judgement("lost", f"rejected once ({seen.status}) and not tried elsewhere", broken, outcomes)
 
     def _own_answer(self, seen: Seen, exchanges: list[Exchange]) -> Judgement:
@@ -277,7 +278,7 @@ class Judge:
         name = f"e{engine}"
         if self._out(engine, seen.began, seen.ended_at):
             return f"{name} was out"
-        if any(seen.began - 3 < at < seen.ended_at + 3 for at, who in self._unhealthy if who == name):
+        if any(down.replica == name and down.overlaps(seen.began, seen.ended_at) for down in self._downs):
             return f"{name} was held for unhealthy"
         if any(r.replica == name and r.asked < seen.ended_at and _later(r.back, seen.began) for r in self._removals):
             return f"{name} was out of the configuration"

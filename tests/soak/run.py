@@ -18,6 +18,7 @@ import httpx
 
 from tests.soak.client import Client
 from tests.soak.disturb import disturb
+from tests.soak.downs import read_downs
 from tests.soak.engine_fleet import Engines, running_engines
 from tests.soak.journal import read_journals
 from tests.soak.judge import Judge
@@ -234,12 +235,19 @@ def _judge(engines: Engines, reloads: Reloads, seen: list[Seen], folder: Path, r
     boots, exchanges = read_journals(engines.journals)
     watch = result.watch
     assert watch is not None
-    judge = Judge(exchanges, engines.outages, reloads.removals, watch.unhealthy, len(engines), reloads.cap)
+    log = (folder / "serve.log").read_text(errors="replace")
+    put_back = [(removal.replica, removal.back) for removal in reloads.removals if removal.back is not None]
+    downs = read_downs(log, time.time() - time.monotonic(), time.monotonic(), put_back)
+    judge = Judge(exchanges, engines.outages, reloads.removals, downs, len(engines), reloads.cap)
     sums = result.tally = tally(seen, judge)
     result.troubles = Counter(outage.kind for outage in engines.outages)
     result.idle_closes = sum(boot.idle_closes for boot in boots)
     result.raced = sum(e.end == "raced" for each in exchanges.values() for e in each)
-    notes = {"outages": [vars(o) for o in engines.outages], "removals": [vars(r) for r in reloads.removals]}
+    notes = {
+        "outages": [vars(o) for o in engines.outages],
+        "removals": [vars(r) for r in reloads.removals],
+        "downs": [vars(d) for d in downs],
+    }
     (folder / "troubles.json").write_text(json.dumps({**notes, "lost": sums.lost, "broken": sums.examples}, indent=1))
     if sums.lost:
         result.reasons.append(f"{len(sums.lost)} responses lost, the first: " + "; ".join(sums.lost[:5]))

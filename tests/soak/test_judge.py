@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
+from datetime import datetime
 
+from tests.soak.downs import Down, read_downs
 from tests.soak.engine_fleet import Outage
 from tests.soak.journal import End, Exchange
 from tests.soak.judge import Judge, Judgement
@@ -113,14 +115,14 @@ def test_a_rejection_is_passed_on_only_after_a_second_try() -> None:
     assert judged(seen, exchange(engine=1, status=503, rejected=True, at=10.0), first).verdict == "planned"
 
 
-def test_a_rejection_is_passed_on_when_all_others_are_at_their_cap() -> None:
+def test_a_cap_excuses_no_rejection_that_is_passed_on() -> None:
+    """The request must wait for room instead."""
     rejecting = replace(CASE, plan=Plan(events=10, reject_on=(0,)))
     seen = saw(case=rejecting, status=503)
     seen.headers = [("retry-after", "7")]
     first = exchange(status=503, rejected=True)
     busy = {f"c2-{n}": [exchange(engine=1, at=9.0, end_at=15.0)] for n in range(10)}
-    for cap, verdict in ((10, "excused"), (20, "lost"), (None, "lost")):
-        assert Judge({"c1-1": [first], **busy}, [], [], [], 2, cap).judge(seen).verdict == verdict
+    assert Judge({"c1-1": [first], **busy}, [], [], [], 2, 10).judge(seen).verdict == "lost"
 
 
 def test_a_removed_replica_gets_nothing() -> None:
@@ -154,3 +156,34 @@ def test_counts_may_vanish_with_a_removed_replica_only() -> None:
     ):
         sums = tally([saw()], Judge({"c1-1": [exchange()]}, [], [away], []))
         assert bool(outcome_faults(sums, {})) is faults
+
+
+LOG = """\
+2026-11-30 10:00:01,000 WARNING adaptive_gamma.fleet: replica e1 is down: its answers fail
+2026-11-30 10:00:02,500 INFO adaptive_gamma.proxy: request x: replica e2 is downright odd
+2026-11-30 10:00:04,250 INFO adaptive_gamma.fleet: replica e1 is up
+2026-11-30 10:00:05,000 WARNING adaptive_gamma.fleet: replica e0 is down: requests cannot connect
+2026-11-30 10:00:09,000 WARNING adaptive_gamma.fleet: replica e2 is down: no answer
+"""
+
+
+def test_the_log_tells_when_a_replica_was_down() -> None:
+    wall = datetime(2026, 11, 30, 10).timestamp() - 100.0
+    assert read_downs(LOG, wall, 120.0, [("e0", 107.0), ("e1", 108.0)]) == [
+        Down("e1", 101.0, 104.25),
+        Down("e0", 105.0, 107.0),
+        Down("e2", 109.0, 120.0),
+    ]
+
+
+def test_a_replica_that_was_down_need_not_be_tried() -> None:
+    case = replace(CASE, plan=Plan(events=10, reject_on=(0,), reject_status=503))
+    seen = replace(saw(case=case, status=503), headers=[("retry-after", "7")])
+    rejected = exchange(status=503, rejected=True)
+
+    def verdict(*downs: Down) -> str:
+        return Judge({"c1-1": [rejected]}, [], [], list(downs), engines=2).judge(seen).verdict
+
+    assert verdict() == "lost"
+    assert verdict(Down("e1", 9.0, 9.8)) == "lost"
+    assert verdict(Down("e1", 9.0, 10.2)) == "excused"

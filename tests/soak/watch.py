@@ -114,8 +114,6 @@ class Watch:
     peak_in_flight: float = 0.0
     peak_queued: float = 0.0
     peak_affinity: float = 0.0
-    unhealthy: list[tuple[float, str]] = field(default_factory=list)
-    """(time, replica) of each look at which a replica was not healthy."""
     own_lag: list[float] = field(default_factory=list)
     """How late the soak's own event loop was: what times measured here cannot be better than."""
     _last: Counts = field(default_factory=dict)
@@ -202,10 +200,7 @@ class Watch:
         if answer is None:
             return {"replicas": [], "policy": {}}
         page: dict[str, Any] = answer.json()
-        now = time.monotonic()
         for replica in page["replicas"]:
-            if not replica["healthy"]:
-                self.unhealthy.append((now, replica["name"]))
             if replica["in_flight"] < 0 or any(count <= 0 for count in replica["in_flight_by_class"].values()):
                 self._problem(f"in flight of {replica['name']}: {replica['in_flight_by_class']}")
         return page
