@@ -1,0 +1,44 @@
+"""``adaptive-gamma policy show``: print a policy's table."""
+
+from __future__ import annotations
+
+import json
+
+import click
+
+from adaptive_gamma.errors import ConfigurationError, nearest
+from adaptive_gamma.policy import CLASS_ALIASES, load_policy
+from adaptive_gamma.policy.render import policy_summary, policy_tables
+
+__all__ = ["show_command"]
+
+
+@click.command("show")
+@click.argument("policy_file", metavar="POLICY")
+@click.option("--class", "request_class", metavar="NAME", help="Only this class.")
+@click.option("--json", "as_json", is_flag=True, help="The table as JSON.")
+def show_command(policy_file: str, request_class: str | None, as_json: bool) -> None:
+    """Print a policy's table: best gamma by load, and what each gamma gains over plain decoding."""
+    policy = load_policy(policy_file)
+    classes = policy.classes
+    if request_class is not None:
+        known = CLASS_ALIASES.get(request_class, request_class)
+        if request_class not in policy.classes and known not in policy.classes:
+            raise ConfigurationError(
+                "--class",
+                "",
+                f"no class {request_class!r}; there are {', '.join(policy.classes)}",
+                nearest(request_class, policy.classes),
+            )
+        classes = (policy.class_for(request_class),)
+    if as_json:
+        stored = policy.table.model_dump()
+        stored["classes"] = {c: stored["classes"][c] for c in classes}
+        click.echo(json.dumps({"name": policy.name, "default_class": policy.default_class, **stored}, indent=2))
+        return
+    from rich.console import Console
+
+    console = Console()
+    console.print(f"{policy.name}: {policy_summary(policy)}", highlight=False, soft_wrap=True)
+    for table in policy_tables(policy, classes):
+        console.print(table)
