@@ -111,7 +111,6 @@ class EngineConnection(asyncio.Protocol):
 
     def begin(self, sink: AnswerSink, method: bytes, head: bytes, body: bytes) -> None:
         """Send a request, no faster than the engine reads it, and tell ``sink`` of the answer."""
-        self._parser = httptools.HttpResponseParser(self)
         self._sink = sink
         self._status = 0
         self._headers: RawHeaders = []
@@ -210,6 +209,7 @@ class EngineConnection(asyncio.Protocol):
 
     def _receive(self, data: bytes, sink: AnswerSink) -> None:
         self._received_any = True
+        self._dry += len(data)
         failure: ProtocolError | None = None
         try:
             self._parser.feed_data(data)
@@ -223,11 +223,9 @@ class EngineConnection(asyncio.Protocol):
         pieces = self._pieces
         if pieces or self._complete:
             self._dry = 0
-        else:
-            self._dry += len(data)
-            if self._dry > _DRY_LIMIT and failure is None:
-                what = "answer went on for 64 KiB without a body" if self._head_done else "head is over 64 KiB"
-                failure = ProtocolError(f"the engine's {what}")
+        elif self._dry > _DRY_LIMIT and failure is None:
+            what = "answer went on for 64 KiB without a body" if self._head_done else "head is over 64 KiB"
+            failure = ProtocolError(f"the engine's {what}")
         if self._head_done and failure is None and not self._head_told:
             self._head_told = True
             self._deadline.set(self._loop.time() + self._idle_s)
@@ -288,7 +286,8 @@ class EngineConnection(asyncio.Protocol):
     def on_headers_complete(self) -> None:
         if self._head_done:
             raise ProtocolError("a second answer came unasked")
-        if sum(len(name) + len(value) for name, value in self._headers) > _DRY_LIMIT:
+        # What has been read holds the head, so in nearly every case it need not be added up.
+        if self._dry > _DRY_LIMIT and sum(len(name) + len(value) for name, value in self._headers) > _DRY_LIMIT:
             raise ProtocolError("the head is over 64 KiB")
         status = self._parser.get_status_code()
         if 100 <= status < 200 and status != 101:

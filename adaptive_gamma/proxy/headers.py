@@ -37,6 +37,8 @@ _REWRITTEN = _HOP_BY_HOP | {b"host", b"content-length", b"expect", b"http2-setti
 _CREDENTIALS = (b"authorization", b"x-api-key")
 _NOT_PASSED_BACK = _HOP_BY_HOP | {b"x-request-id"}
 _FORWARDED_FOR = b"x-forwarded-for"
+# The others pass as they are, but for what begins with "x-".
+_LOOKED_AT = _REWRITTEN | {b"authorization", b"content-encoding"}
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9._-]{1,128}")
 
 Pairs = list[tuple[bytes, bytes]]
@@ -82,16 +84,18 @@ def read_client_headers(headers: Pairs, class_header: bytes | None, client: str 
     named: frozenset[bytes] | None = None
     for pair in headers:
         name, value = pair
-        if name == class_header:
+        if name not in _LOOKED_AT and name[:2] != b"x-" and name != class_header:
+            passed.append(pair)
+        elif name == class_header:
             request_class = value.decode("latin-1")
+        elif name == b"content-length":
+            length = int(value)
         elif name == b"connection":
             if named is None and value.lower() not in (b"keep-alive", b"close"):
                 named = _named_by_connection(headers)
         elif name in _REWRITTEN:
             if name == b"x-request-id" and request_id is None and _REQUEST_ID.fullmatch(value):
                 request_id = value
-            elif name == b"content-length":
-                length = int(value)
             elif name == b"expect":
                 expects_continue = value.strip().lower() == b"100-continue"
         elif name in _CREDENTIALS:
