@@ -2,9 +2,18 @@
 
 from adaptive_gamma.policy.build import Grid, build_grid
 from adaptive_gamma.policy.document import parse_document, parse_inputs
+from adaptive_gamma.policy.library import (
+    LIBRARY_SCHEMA,
+    Library,
+    family_named,
+    hardware_named,
+    library,
+    load_library,
+    model_named,
+)
 from adaptive_gamma.policy.lint import Finding, lint_policy
 from adaptive_gamma.policy.load import find_policy, load_policy, read_policy_file, shipped_policies
-from adaptive_gamma.policy.priors import FAMILIES, DrafterFamily, family_named
+from adaptive_gamma.policy.priors import DrafterFamily, DrafterPrior, MeasuredAcceptance
 from adaptive_gamma.policy.schema import SCHEMA, PolicyDocument, PolicyInputs, PolicyTable
 from adaptive_gamma.policy.starter import starter_policy
 from adaptive_gamma.policy.table import CLASS_ALIASES, Policy, build_policy, rebuild_policy
@@ -12,11 +21,14 @@ from adaptive_gamma.policy.write import policy_yaml
 
 __all__ = [
     "CLASS_ALIASES",
-    "FAMILIES",
+    "LIBRARY_SCHEMA",
     "SCHEMA",
     "DrafterFamily",
+    "DrafterPrior",
     "Finding",
     "Grid",
+    "Library",
+    "MeasuredAcceptance",
     "Policy",
     "PolicyDocument",
     "PolicyInputs",
@@ -25,8 +37,12 @@ __all__ = [
     "build_policy",
     "family_named",
     "find_policy",
+    "hardware_named",
+    "library",
     "lint_policy",
+    "load_library",
     "load_policy",
+    "model_named",
     "parse_document",
     "parse_inputs",
     "policy_yaml",

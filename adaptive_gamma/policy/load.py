@@ -2,27 +2,19 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Hashable, Mapping
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from adaptive_gamma.errors import PolicyError, nearest
 from adaptive_gamma.policy.table import Policy
+from adaptive_gamma.policy.yaml_file import SHIPPED_FOLDERS, read_yaml_mapping
 
 __all__ = ["find_policy", "load_policy", "read_policy_file", "shipped_policies"]
 
-_PACKAGE = Path(__file__).resolve().parents[1]
-# In a wheel the files lie inside the package, in a source checkout beside it.
-_SHIPPED = (_PACKAGE / "_policies", _PACKAGE.parent / "policies")
-_MOST_BYTES = 16 * 1024 * 1024
-
 
 def shipped_policies() -> dict[str, Path]:
-    """The policies that come with the package, by bare name."""
-    for folder in _SHIPPED:
+    """The policies that come with the package, by bare name; the library's files lie in a folder below and are none."""
+    for folder in SHIPPED_FOLDERS:
         if folder.is_dir():
             return {path.stem: path for path in sorted(folder.glob("*.yaml"))}
     return {}
@@ -63,46 +55,4 @@ def load_policy(name_or_path: str | Path) -> Policy:
 
 def read_policy_file(path: Path) -> dict[str, Any]:
     """The file's mapping, not checked yet. Raises PolicyError where it cannot be read or is no YAML mapping."""
-    source = str(path)
-    try:
-        if path.stat().st_size > _MOST_BYTES:
-            raise PolicyError(source, "", f"is larger than {_MOST_BYTES} bytes; not a policy file")
-        text = path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise PolicyError(source, "", f"cannot be read: {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        raise PolicyError(source, "", "is not UTF-8 text") from error
-    try:
-        data = yaml.load(text, Loader=_Loader)
-    except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        where = f"line {mark.line + 1}: " if mark is not None else ""
-        problem = getattr(error, "problem", None) or "not YAML"
-        raise PolicyError(source, "", f"{where}{problem}") from error
-    except RecursionError as error:
-        raise PolicyError(source, "", "is nested too deeply") from error
-    if not isinstance(data, Mapping):
-        raise PolicyError(source, "", "expected a mapping with the keys schema, name, inputs and table")
-    return dict(data)
-
-
-class _Loader(yaml.SafeLoader):
-    """Safe YAML with two differences: ``3.35e12`` is a number as in YAML 1.2, and a key may stand only once."""
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
-        seen: set[str] = set()
-        for key, _ in node.value:
-            if isinstance(key, yaml.ScalarNode):
-                if key.value in seen:
-                    raise yaml.constructor.ConstructorError(
-                        None, None, f"the key {key.value!r} stands twice", key.start_mark
-                    )
-                seen.add(key.value)
-        return super().construct_mapping(node, deep)
-
-
-_Loader.add_implicit_resolver(
-    "tag:yaml.org,2002:float",
-    re.compile(r"^[-+]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)[eE][-+]?[0-9]+$"),
-    list("-+.0123456789"),
-)
+    return read_yaml_mapping(path, "policy file", "schema, name, inputs and table")

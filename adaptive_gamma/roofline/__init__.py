@@ -15,8 +15,7 @@ from adaptive_gamma.roofline.drafter import (
     PassFraction,
     PassSeconds,
 )
-from adaptive_gamma.roofline.hardware import HARDWARE, Hardware, NumberFormat, achieved_efficiency, hardware_named
-from adaptive_gamma.roofline.known_models import KNOWN_MODELS, model_named
+from adaptive_gamma.roofline.hardware import Efficiency, Hardware, NumberFormat, achieved_efficiency
 from adaptive_gamma.roofline.kv_cache import gqa_kv_bytes_per_token, mla_kv_bytes_per_token
 from adaptive_gamma.roofline.model_shape import ModelShape
 from adaptive_gamma.roofline.speculation import SpeculationCost, ZeroGammaTax, compute_bound_batch
@@ -32,8 +31,6 @@ from adaptive_gamma.roofline.step_time import (
 )
 
 __all__ = [
-    "HARDWARE",
-    "KNOWN_MODELS",
     "WHOLE_MODEL",
     "AcceptanceCurve",
     "AutoregressiveDrafter",
@@ -41,6 +38,7 @@ __all__ = [
     "Combine",
     "DraftPass",
     "Drafter",
+    "Efficiency",
     "FloatArray",
     "Hardware",
     "LinearStep",
@@ -63,8 +61,6 @@ __all__ = [
     "compute_bound_batch",
     "draft_length_varies",
     "gqa_kv_bytes_per_token",
-    "hardware_named",
     "largest_captured_gamma",
     "mla_kv_bytes_per_token",
-    "model_named",
 ]

@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from adaptive_gamma.errors import ConfigurationError, nearest
-from adaptive_gamma.policy import FAMILIES, DrafterFamily, family_named
-from adaptive_gamma.roofline import HARDWARE, KNOWN_MODELS, Hardware, ModelShape, hardware_named, model_named
+from adaptive_gamma.policy import DrafterFamily, family_named, hardware_named, library, model_named
+from adaptive_gamma.roofline import Hardware, ModelShape
 
 __all__ = ["family_option", "hardware_option", "model_option", "whole_numbers"]
 
@@ -25,7 +25,7 @@ def hardware_option(name: str) -> Hardware:
     """The accelerator that ``--gpu`` names. Raises ConfigurationError with the nearest name."""
     found = hardware_named(name)
     if found is None:
-        names = [h.name for h in HARDWARE]
+        names = list(library().accelerators)
         raise ConfigurationError(
             "--gpu", "", f"no accelerator {name!r}; there are {', '.join(names)}", _nearest_folded(name, names)
         )
@@ -51,7 +51,7 @@ def model_option(name: str) -> ModelShape:
     else:
         known = model_named(name)
         if known is None:
-            names = list(KNOWN_MODELS)
+            names = list(library().models)
             raise ConfigurationError(
                 "--model",
                 "",
@@ -72,11 +72,12 @@ def family_option(name: str) -> DrafterFamily:
     """The drafter family that ``--drafter`` names. Raises ConfigurationError with the nearest name."""
     found = family_named(name)
     if found is None:
+        families = list(library().drafters)
         raise ConfigurationError(
             "--drafter",
             "",
-            f"no drafter family {name!r}; there are {', '.join(FAMILIES)}",
-            _nearest_folded(name, FAMILIES),
+            f"no drafter family {name!r}; there are {', '.join(families)}",
+            _nearest_folded(name, families),
         )
     return found
 
