@@ -29,6 +29,7 @@ from adaptive_gamma.roofline.step_time import (
     StepTerms,
     StepTime,
 )
+from adaptive_gamma.roofline.table_step import Interpolation, MeasuredTableStep
 
 __all__ = [
     "WHOLE_MODEL",
@@ -41,7 +42,9 @@ __all__ = [
     "Efficiency",
     "FloatArray",
     "Hardware",
+    "Interpolation",
     "LinearStep",
+    "MeasuredTableStep",
     "ModelShape",
     "ModelShare",
     "NgramDrafter",

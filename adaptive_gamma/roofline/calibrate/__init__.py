@@ -1,0 +1,36 @@
+"""Calibration: fit the free numbers of a step time, a drafter and acceptance to what a server was seen to do.
+
+Imported only where it is used, for it brings scipy's optimisers.
+"""
+
+from adaptive_gamma.roofline.calibrate.calibration import Calibration, Residual
+from adaptive_gamma.roofline.calibrate.choose import RankedModel, calibrate, compare_models
+from adaptive_gamma.roofline.calibrate.drafters import DRAFTER_KINDS, DrafterKind
+from adaptive_gamma.roofline.calibrate.families import LinearFamily, PlainPoolFamily, StepFamily
+from adaptive_gamma.roofline.calibrate.known import Machine, ModelNumbers, families_for, family_named
+from adaptive_gamma.roofline.calibrate.left_out import LeftOut
+from adaptive_gamma.roofline.calibrate.observation import ALL_CLASSES, Observation
+from adaptive_gamma.roofline.calibrate.parameter import FittedParameter
+from adaptive_gamma.roofline.calibrate.refusal import UnderDetermined
+
+__all__ = [
+    "ALL_CLASSES",
+    "DRAFTER_KINDS",
+    "Calibration",
+    "DrafterKind",
+    "FittedParameter",
+    "LeftOut",
+    "LinearFamily",
+    "Machine",
+    "ModelNumbers",
+    "Observation",
+    "PlainPoolFamily",
+    "RankedModel",
+    "Residual",
+    "StepFamily",
+    "UnderDetermined",
+    "calibrate",
+    "compare_models",
+    "families_for",
+    "family_named",
+]

@@ -1,0 +1,195 @@
+"""Calibrate: from observations to the numbers of a step time, a drafter and acceptance."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from adaptive_gamma.roofline.acceptance import AcceptanceCurve
+from adaptive_gamma.roofline.arrays import FloatArray
+from adaptive_gamma.roofline.calibrate.acceptance import GivenCurves, YieldModel, curve_through
+from adaptive_gamma.roofline.calibrate.drafters import DrafterModel, drafter_model
+from adaptive_gamma.roofline.calibrate.families import StepFamily
+from adaptive_gamma.roofline.calibrate.fit import Fit, Problem
+from adaptive_gamma.roofline.calibrate.intervals import Units, bootstrap_intervals, resampling_units
+from adaptive_gamma.roofline.calibrate.left_out import LeftOut
+from adaptive_gamma.roofline.calibrate.observation import Observation, Points
+from adaptive_gamma.roofline.calibrate.parameter import FittedParameter
+from adaptive_gamma.roofline.calibrate.refusal import UnderDetermined
+from adaptive_gamma.roofline.drafter import Drafter
+from adaptive_gamma.roofline.speculation import SpeculationCost, ZeroGammaTax
+from adaptive_gamma.roofline.step_time import StepTime
+
+__all__ = ["Calibration", "Residual", "calibration_of", "problem_of", "usable"]
+
+MOST_FAILED = 0.5
+"""Share of failed requests beyond which the survivors' time says nothing of the load."""
+
+
+@dataclass(frozen=True, slots=True)
+class Residual:
+    """One observation against what the calibration predicts for it."""
+
+    observation: Observation
+    predicted_seconds: float
+    """Time per output token."""
+    relative_error: float
+    """Predicted / observed - 1."""
+    fitted: bool
+    """Whether the observation took part in the fit; False also where a plain curve is taken as measured."""
+
+
+@dataclass(frozen=True, slots=True)
+class Calibration:
+    """A model with its numbers."""
+
+    family: str
+    step: StepTime
+    drafter: Drafter | None
+    """None where no observation holds a drafter's time."""
+    drafter_kind: str | None
+    zero_gamma_tax: ZeroGammaTax
+    zero_gamma_tax_measured: bool
+    """False where no observation is of gamma 0 on a speculative engine; the tax is then 0 for want of knowledge."""
+    curves: Mapping[str, AcceptanceCurve]
+    """Acceptance by class: given, fitted, or through the known tokens per step."""
+    parameters: tuple[FittedParameter, ...]
+    residuals: tuple[Residual, ...]
+    """In the order of the observations that were used."""
+    left_out: LeftOut | None
+    """Leave-one-load-out errors; None where they cannot be had (``notes`` says why)."""
+    intervals_over: Units | None
+    """What the intervals are drawn over; None without intervals."""
+    notes: tuple[str, ...]
+    """What was held, left aside or stands at a bound, in words."""
+    capture_limit_tokens: int | None
+
+    @property
+    def mean_error(self) -> float:
+        """Mean absolute relative error of the observations that were fitted (of all, where none was)."""
+        errors = [abs(r.relative_error) for r in self.residuals if r.fitted]
+        return float(np.mean(errors or [abs(r.relative_error) for r in self.residuals]))
+
+    def cost(self) -> SpeculationCost:
+        """The step times with and without the drafter.
+
+        Raises UnderDetermined where no observation told a drafter's cost.
+        """
+        if self.drafter is None:
+            raise UnderDetermined(self.family, "no observation holds a drafter's time; measure one gamma at least")
+        return SpeculationCost(self.step, self.drafter, self.zero_gamma_tax, self.capture_limit_tokens)
+
+
+def usable(observations: Sequence[Observation], notes: list[str]) -> Points:
+    """The observations whose requests mostly came through; the others are named in ``notes``."""
+    kept = []
+    for index, seen in enumerate(observations):
+        if seen.failed_share > MOST_FAILED:
+            where = seen.label or f"observation {index + 1}"
+            notes.append(f"{where}: {seen.failed_share:.0%} of its requests failed; left aside")
+        else:
+            kept.append(seen)
+    if not kept:
+        raise UnderDetermined("any model", "no usable observation")
+    return Points.of(kept)
+
+
+def problem_of(family: StepFamily, drafter: str | None, curve: GivenCurves, points: Points) -> Problem:
+    """What is to be fitted."""
+    model: DrafterModel | None = None
+    if points.drafted.any():
+        if drafter is None:
+            raise ValueError("observations with a drafter need its kind")
+        model = drafter_model(drafter)
+    return Problem(family, model, YieldModel.of(points, curve), points)
+
+
+def calibration_of(
+    fit: Fit,
+    weights: FloatArray,
+    *,
+    left_out: LeftOut | None,
+    bootstrap: int,
+    seed: int,
+    capture_limit_tokens: int | None,
+    notes: Sequence[str],
+) -> Calibration:
+    """What a fit found, as a calibration."""
+    problem, points = fit.problem, fit.problem.points
+    predicted = fit.seconds_per_token(points)
+    tax = _tax(points, predicted)
+    if tax is not None:
+        predicted = np.where(points.taxed, predicted * (1.0 + tax.at(points.batch)), predicted)
+    intervals = bootstrap_intervals(fit, weights, bootstrap, seed)
+    return Calibration(
+        family=problem.family.name,
+        step=fit.step,
+        drafter=fit.drafter,
+        drafter_kind=None if problem.drafter is None else problem.drafter.kind,
+        zero_gamma_tax=tax or ZeroGammaTax(),
+        zero_gamma_tax_measured=tax is not None,
+        curves=_curves(fit),
+        parameters=_parameters(fit, intervals),
+        residuals=tuple(
+            Residual(seen, float(seconds), float(seconds / seen.seconds_per_token - 1.0), bool(fitted))
+            for seen, seconds, fitted in zip(points.observations, predicted, fit.bound.fitted, strict=True)
+        ),
+        left_out=left_out,
+        intervals_over=None if intervals is None else resampling_units(fit)[0],
+        notes=(*notes, *_notes(fit)),
+        capture_limit_tokens=capture_limit_tokens,
+    )
+
+
+def _tax(points: Points, predicted: FloatArray) -> ZeroGammaTax | None:
+    """The extra share at gamma 0, by batch: the median over the observations of a load, never below 0."""
+    taxed = points.taxed
+    if not taxed.any():
+        return None
+    extra = points.seconds / predicted - 1.0
+    found = []
+    for load in np.unique(points.load[taxed]):
+        of = taxed & (points.load == load)
+        found.append((float(np.median(points.batch[of])), max(float(np.median(extra[of])), 0.0)))
+    return ZeroGammaTax.of(sorted(dict(found).items()))
+
+
+def _curves(fit: Fit) -> dict[str, AcceptanceCurve]:
+    points, curves = fit.problem.points, fit.problem.yields.curves(fit.yield_values)
+    for index, name in enumerate(points.classes):
+        of = (points.class_index == index) & ~np.isnan(points.yield_known) & points.drafted
+        if name not in curves and of.any():
+            through = curve_through(points.gamma[of].astype(np.float64), points.yield_known[of], points.weight[of])
+            if through is not None:
+                curves[name] = through
+    return curves
+
+
+def _parameters(fit: Fit, intervals: tuple[FloatArray, FloatArray] | None) -> tuple[FittedParameter, ...]:
+    found = []
+    for index, (parameter, value) in enumerate(zip(fit.parameters, fit.values.tolist(), strict=True)):
+        held = parameter.name in fit.held
+        known = intervals is not None and not held
+        low, high = (float(intervals[0][index]), float(intervals[1][index])) if known and intervals else (None, None)
+        found.append(FittedParameter(parameter.name, value, low, high, parameter.unit, held))
+    return tuple(found)
+
+
+def _notes(fit: Fit) -> list[str]:
+    notes = [
+        f"{p.name} held at {fit.held[p.name]:g}: to be told it needs {p.told_by}"
+        for p in fit.parameters
+        if p.name in fit.held
+    ]
+    for parameter, value in zip(fit.parameters, fit.values.tolist(), strict=True):
+        if parameter.name in fit.held:
+            continue
+        for bound, word in ((parameter.low, "least"), (parameter.high, "most")):
+            if abs(value - bound) <= 1e-6 * parameter.scale:
+                notes.append(f"{parameter.name} stands at the {word} it may be, {bound:g}")
+    outside = int((~fit.bound.fitted & ~fit.problem.points.taxed & ~fit.problem.points.plain).sum())
+    if outside:
+        notes.append(f"{outside} observations lie beyond what {fit.problem.family.name} reaches; predicted, not fitted")
+    return notes

@@ -1,0 +1,163 @@
+"""The entry points: calibrate one model, or let loads that were left out choose."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import product
+
+from adaptive_gamma.roofline.calibrate.acceptance import GivenCurves
+from adaptive_gamma.roofline.calibrate.calibration import Calibration, calibration_of, problem_of, usable
+from adaptive_gamma.roofline.calibrate.drafters import DRAFTER_KINDS
+from adaptive_gamma.roofline.calibrate.families import StepFamily
+from adaptive_gamma.roofline.calibrate.fit import Fit
+from adaptive_gamma.roofline.calibrate.known import Machine, ModelNumbers, families_for, family_named
+from adaptive_gamma.roofline.calibrate.left_out import LeftOut, leave_one_load_out
+from adaptive_gamma.roofline.calibrate.observation import Observation
+from adaptive_gamma.roofline.calibrate.refusal import UnderDetermined
+
+__all__ = ["RankedModel", "calibrate", "compare_models"]
+
+
+@dataclass(frozen=True, slots=True)
+class RankedModel:
+    """A model in a comparison."""
+
+    family: str
+    drafter: str | None
+    left_out: LeftOut | None
+    calibration: Calibration | None
+    """Fitted to all observations, without intervals; None where it was refused."""
+    refusal: str | None
+    """Why it could not be fitted or judged, in words."""
+
+
+def calibrate(
+    observations: Sequence[Observation],
+    *,
+    model: StepFamily | str | None = None,
+    drafter: str | None = None,
+    hardware: Machine | None = None,
+    numbers: ModelNumbers | None = None,
+    capture_limit_tokens: int | None = None,
+    curve: GivenCurves = None,
+    bootstrap: int = 200,
+    seed: int = 0,
+) -> Calibration:
+    """Fit a model to what a server was seen to do.
+
+    Errors are relative (least squares of log(predicted / observed)), each observation counting by the share of its
+    requests that came through.
+
+    Args:
+        observations: of one engine, model and drafter.
+        model: a step-time family or its name (``linear``, ``roofline``, ``moe``, ``table``, ``plain_pool``); None
+            takes the one that predicts left-out loads best.
+        drafter: ``autoregressive``, ``parallel`` or ``ngram``; None likewise.
+        hardware: peaks of what served; a roofline needs them.
+        numbers: sizes of the model; a roofline needs them.
+        capture_limit_tokens: most tokens in a captured step.
+        curve: acceptance, for all classes or by class; used where an observation does not know its tokens per step. A
+            class without either is fitted too.
+        bootstrap: draws for the intervals; 0 leaves them out.
+        seed: of those draws.
+
+    Raises UnderDetermined where the observations cannot tell the parameters, in words; ValueError for a name there is
+    not.
+    """
+    notes: list[str] = []
+    if model is None or (drafter is None and any(o.includes_drafter and o.gamma > 0 for o in observations)):
+        ranked = compare_models(
+            observations,
+            models=None if model is None else [model],
+            drafters=None if drafter is None else [drafter],
+            hardware=hardware,
+            numbers=numbers,
+            capture_limit_tokens=capture_limit_tokens,
+            curve=curve,
+        )
+        best = ranked[0]
+        if best.calibration is None:
+            raise UnderDetermined("any model", "; ".join(f"{r.family}: {r.refusal}" for r in ranked))
+        model, drafter = family_named(best.family, hardware, numbers), best.drafter
+        notes.append(f"chosen by leave-one-load-out among {len(ranked)} models")
+    family = family_named(model, hardware, numbers) if isinstance(model, str) else model
+    points = usable(observations, notes)
+    problem = problem_of(family, drafter, curve, points)
+    fit = Fit.of(problem, points.weight)
+    left_out: LeftOut | None = None
+    try:
+        left_out = leave_one_load_out(problem, points.weight)
+    except UnderDetermined as refusal:
+        notes.append(f"not judged on left-out loads: {refusal.problem}")
+    return calibration_of(
+        fit,
+        points.weight,
+        left_out=left_out,
+        bootstrap=bootstrap,
+        seed=seed,
+        capture_limit_tokens=capture_limit_tokens,
+        notes=notes,
+    )
+
+
+def compare_models(
+    observations: Sequence[Observation],
+    *,
+    models: Sequence[StepFamily | str] | None = None,
+    drafters: Sequence[str] | None = None,
+    hardware: Machine | None = None,
+    numbers: ModelNumbers | None = None,
+    capture_limit_tokens: int | None = None,
+    curve: GivenCurves = None,
+) -> list[RankedModel]:
+    """Fit every model with every kind of drafter, and rank them by their mean error on loads left out.
+
+    Models that cannot be judged so come after those that can, refused ones last, each with its reason. Arguments as for
+    ``calibrate``; ``models`` None is every family that the hardware and model numbers at hand allow.
+
+    Raises UnderDetermined where no observation is usable.
+    """
+    notes: list[str] = []
+    points = usable(observations, notes)
+    families = (
+        families_for(hardware, numbers)
+        if models is None
+        else [family_named(m, hardware, numbers) if isinstance(m, str) else m for m in models]
+    )
+    kinds: Sequence[str | None] = [None]
+    if points.drafted.any():
+        kinds = DRAFTER_KINDS if drafters is None else drafters
+    ranked = []
+    for family, kind in product(families, kinds):
+        try:
+            problem = problem_of(family, kind, curve, points)
+            fit = Fit.of(problem, points.weight)
+        except UnderDetermined as refusal:
+            ranked.append(RankedModel(family.name, kind, None, None, refusal.problem))
+            continue
+        left_out: LeftOut | None = None
+        reason: str | None = None
+        try:
+            left_out = leave_one_load_out(problem, points.weight)
+        except UnderDetermined as refusal:
+            reason = refusal.problem
+        found = calibration_of(
+            fit,
+            points.weight,
+            left_out=left_out,
+            bootstrap=0,
+            seed=0,
+            capture_limit_tokens=capture_limit_tokens,
+            notes=notes,
+        )
+        ranked.append(RankedModel(family.name, kind, left_out, found, reason))
+    return sorted(ranked, key=_rank)
+
+
+def _rank(model: RankedModel) -> tuple[int, float]:
+    if model.calibration is None:
+        return (2, 0.0)
+    if model.left_out is None:
+        return (1, model.calibration.mean_error)
+    return (0, model.left_out.mean)
