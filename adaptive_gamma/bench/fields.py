@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from adaptive_gamma.bench.source import Source
+from adaptive_gamma.bench.source import Source, printable
 from adaptive_gamma.errors import SweepError
 
 __all__ = ["Fields"]
@@ -25,7 +25,7 @@ class Fields:
 
     def error(self, key: str, problem: str, suggestion: str | None = None) -> SweepError:
         """An error that names this object's field ``key``."""
-        return SweepError(str(self.source), f"{self.inside}{key}", problem, suggestion)
+        return SweepError(str(self.source), printable(f"{self.inside}{key}", 200), problem, suggestion)
 
     def number(self, key: str, *, scale: float = 1.0, least: float = 0.0) -> float | None:
         """A finite number of at least ``least``, times ``scale``."""
@@ -43,10 +43,12 @@ class Fields:
         return int(value)
 
     def text(self, key: str) -> str | None:
-        """A string; an empty one is None."""
+        """A string that can be written as UTF-8; an empty one is None."""
         value = self.values.get(key)
         if value is not None and not isinstance(value, str):
             raise self.error(key, f"expected a text, got {value!r:.60}")
+        if value and not _is_unicode(value):
+            raise self.error(key, f"holds half a surrogate pair: {value!r:.60}")
         return value or None
 
     def flag(self, key: str) -> bool | None:
@@ -59,7 +61,11 @@ class Fields:
     def numbers(self, key: str) -> tuple[float, ...] | None:
         """A list of finite numbers that are not negative."""
         items = self._list(key)
-        return None if items is None else tuple(self._finite(f"{key}[{i}]", item, 0.0) for i, item in enumerate(items))
+        if items is None:
+            return None
+        if _are_sound(items):
+            return tuple(items)
+        return tuple(self._finite(f"{key}[{i}]", item, 0.0) for i, item in enumerate(items))
 
     def counts(self, key: str) -> tuple[int, ...] | None:
         """A list of whole numbers that are not negative."""
@@ -115,3 +121,18 @@ class Fields:
         if value < least:
             raise self.error(key, f"is negative: {value}" if least == 0 else f"must be at least {least:g}, got {value}")
         return float(value)
+
+
+def _is_unicode(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _are_sound(items: list[Any]) -> bool:
+    """Whether all items pass at a glance: a detailed file lists one number a request, and a sweep has many files."""
+    if not set(map(type, items)) <= {int, float} or (items and max(items) > 2**63):
+        return False
+    return math.isfinite(math.fsum(items)) and min(items, default=0) >= 0

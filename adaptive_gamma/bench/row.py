@@ -26,7 +26,8 @@ class SpeculationSeen:
     drafts: speculative steps counted; mean_length: tokens a step emits, the model's own one included;
     per_position: accepted at position i / drafts (UNCONDITIONAL), from the first position on;
     histogram: number of steps that accepted 0, 1, 2... drafts; cumulative: the server's total since its start
-    (or its last reset), not this run's share.
+    (or its last reset), not this run's share; draft_tokens: tokens drafted in all; made_up_prompts: measured on random
+    tokens or other prompts nobody sends, so true of this run's speed and of nothing else.
     """
 
     drafts: int | None = None
@@ -34,6 +35,8 @@ class SpeculationSeen:
     per_position: tuple[float, ...] | None = None
     histogram: tuple[int, ...] | None = None
     cumulative: bool = False
+    draft_tokens: int | None = None
+    made_up_prompts: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,6 +159,8 @@ def _acceptance(fields: Fields | None) -> SpeculationSeen | None:
         per_position=per_position,
         histogram=fields.counts("histogram"),
         cumulative=bool(fields.flag("cumulative")),
+        draft_tokens=fields.count("draft_tokens"),
+        made_up_prompts=bool(fields.flag("made_up_prompts")),
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["Source"]
+__all__ = ["Source", "printable"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,4 +15,9 @@ class Source:
     line: int | None = None
 
     def __str__(self) -> str:
-        return self.file if self.line is None else f"{self.file}:{self.line}"
+        return printable(self.file) if self.line is None else f"{printable(self.file)}:{self.line}"
+
+
+def printable(text: str, most: int = 4096) -> str:
+    """The text as any terminal or file takes it: what is no Unicode is escaped, what is too long is cut."""
+    return text[:most].encode("utf-8", "backslashreplace").decode()
