@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from adaptive_gamma.engines.llamacpp import LlamaCppDialect
-from adaptive_gamma.engines.reading import Dialect, EngineReading, LatencySum, SpeculationCounters
+from adaptive_gamma.engines.reading import Dialect, EngineReading, LatencySum, RequestAcceptance, SpeculationCounters
 from adaptive_gamma.engines.vllm import VllmDialect
 from adaptive_gamma.errors import ConfigurationError, nearest
 
@@ -16,6 +16,7 @@ __all__ = [
     "EngineReading",
     "LatencySum",
     "LlamaCppDialect",
+    "RequestAcceptance",
     "SpeculationCounters",
     "VllmDialect",
     "dialect_for",

@@ -16,10 +16,11 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 
+from adaptive_gamma.engines._acceptance import count
 from adaptive_gamma.engines._bounds import believed_gamma, request_count
 from adaptive_gamma.engines._exposition import read_exposition
 from adaptive_gamma.engines._speculation import contiguous_positions, counter, speculation_counters
-from adaptive_gamma.engines.reading import EngineReading
+from adaptive_gamma.engines.reading import EngineReading, RequestAcceptance
 
 __all__ = ["LlamaCppDialect"]
 
@@ -90,19 +91,34 @@ class LlamaCppDialect:
         as the first token comes from the prompt's pass and drafts near the end are cut. So ``draft_n`` over it is a
         lower bound of gamma, rounded up here; over several responses the largest is the best estimate.
         """
+        seen = self.acceptance_from_response(body)
+        if seen is None or seen.most_drafts is None:
+            return None
+        return believed_gamma(-(-seen.draft_tokens // seen.most_drafts))  # the ceiling, without floats
+
+    def acceptance_from_response(self, body: Mapping[str, object]) -> RequestAcceptance | None:
+        """The totals in ``timings``: draft tokens and how many of them were accepted.
+
+        The number of steps that drafted is not told. Each pass of the target gives one token beyond those accepted
+        (the last perhaps none, where the answer is cut), so there were no more passes than tokens not accepted, the
+        prompt's included, which verifies no draft.
+        """
         timings = body.get("timings")
         if not isinstance(timings, Mapping):
             return None
         drafted, accepted, predicted = (
-            _count(timings.get(key)) for key in ("draft_n", "draft_n_accepted", "predicted_n")
+            count(timings.get(key)) for key in ("draft_n", "draft_n_accepted", "predicted_n")
         )
         if not drafted or accepted is None or predicted is None or predicted <= accepted or accepted > drafted:
             return None
-        return believed_gamma(-(-drafted // (predicted - accepted)))  # the ceiling, without floats: any size of number
-
-
-def _count(value: object) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
+        return RequestAcceptance(
+            drafts=None,
+            draft_tokens=drafted,
+            accepted_tokens=accepted,
+            histogram=None,
+            gamma=None,
+            most_drafts=predicted - accepted,
+        )
 
 
 def _slots_speculate(page: str | None) -> bool | None:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-__all__ = ["Dialect", "EngineReading", "LatencySum", "SpeculationCounters"]
+__all__ = ["Dialect", "EngineReading", "LatencySum", "RequestAcceptance", "SpeculationCounters"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +54,48 @@ class EngineReading:
     """False while the engine sleeps and cannot serve."""
 
 
+@dataclass(frozen=True, slots=True)
+class RequestAcceptance:
+    """How the drafts of one request fared, as the engine's answer to it says. Made only of numbers that agree.
+
+    A histogram tells acceptance by position only where every draft had the same length: of a step that accepted all
+    of a short draft nobody knows what a longer one would have brought. ``position_counts`` minds that.
+    """
+
+    drafts: int | None
+    """Verify steps that had at least one draft token; None on engines that do not say."""
+    draft_tokens: int
+    """At least 1: a request without drafts tells nothing about acceptance."""
+    accepted_tokens: int
+    """Accepted draft tokens, the bonus token not counted; at most ``draft_tokens``."""
+    histogram: tuple[int, ...] | None
+    """Steps that accepted exactly j = 0..gamma draft tokens; they add up to ``drafts``."""
+    gamma: int | None
+    """The engine's configured draft length, where the answer tells it."""
+    most_drafts: int | None = None
+    """Where ``drafts`` is None: the target's passes that may have verified a draft, an upper bound of it."""
+    trials: tuple[tuple[int, int], ...] | None = None
+    """For each position (accepted, tried), all positions before it having been accepted, where the engine reports
+    every step by itself; exact for any mix of draft lengths."""
+
+    def position_counts(self) -> tuple[tuple[int, int], ...] | None:
+        """For each position (accepted, tried), all before it accepted; None where the report cannot tell it unbiased.
+
+        Known where the engine reports steps one by one, and from a histogram where all drafts had ``gamma`` tokens.
+        """
+        if self.trials is not None:
+            return self.trials
+        histogram = self.histogram
+        if histogram is None or self.gamma is None or self.draft_tokens != self.gamma * (self.drafts or 0):
+            return None
+        tried = sum(histogram)
+        counts = []
+        for refused in histogram[:-1]:
+            counts.append((tried - refused, tried))
+            tried -= refused
+        return tuple(counts)
+
+
 class Dialect(Protocol):
     """One engine's names. The only thing outside ``engines/`` that knows an engine is the string ``name``."""
 
@@ -73,3 +115,9 @@ class Dialect(Protocol):
 
     def gamma_from_response(self, body: Mapping[str, object]) -> int | None:
         """Gamma as a response's own fields tell it (an upper bound where the engine reports only totals)."""
+
+    def acceptance_from_response(self, body: Mapping[str, object]) -> RequestAcceptance | None:
+        """How the drafts of a request fared, out of the JSON object of its answer or the last one of its stream.
+
+        None where the answer does not say, where nothing was drafted, and where what it says does not add up.
+        """

@@ -18,10 +18,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from adaptive_gamma.engines._acceptance import believed_acceptance, count, counts
 from adaptive_gamma.engines._bounds import believed_gamma, request_count, share
 from adaptive_gamma.engines._exposition import Exposition, read_exposition
 from adaptive_gamma.engines._speculation import contiguous_positions, counter, speculation_counters
-from adaptive_gamma.engines.reading import EngineReading, LatencySum
+from adaptive_gamma.engines.reading import EngineReading, LatencySum, RequestAcceptance
 
 __all__ = ["VllmDialect"]
 
@@ -116,10 +117,39 @@ class VllmDialect:
         Present from 0.29 on servers started with ``--per-request-spec-decode-metrics``; exact. None where it is no
         gamma, or one beyond the largest believed.
         """
-        metrics = body.get("metrics")
-        speculation = metrics.get("speculative_decoding") if isinstance(metrics, Mapping) else None
-        gamma = speculation.get("num_spec_tokens") if isinstance(speculation, Mapping) else None
-        return believed_gamma(gamma) if isinstance(gamma, int) and not isinstance(gamma, bool) else None
+        gamma = count(_speculation(body).get("num_spec_tokens"))
+        return None if gamma is None else believed_gamma(gamma)
+
+    def acceptance_from_response(self, body: Mapping[str, object]) -> RequestAcceptance | None:
+        """``metrics.speculative_decoding`` of an answer, or of a stream's usage chunk.
+
+        Servers started with ``--per-request-spec-decode-metrics summary`` or ``detailed`` (0.29 and later) send it
+        for requests of one choice, null for others; in a stream only to clients that ask for usage.
+        """
+        report = _speculation(body)
+        drafts, draft_tokens = count(report.get("num_spec_steps")), count(report.get("num_draft_tokens"))
+        accepted, gamma = count(report.get("num_accepted_draft_tokens")), self.gamma_from_response(body)
+        if drafts is None or draft_tokens is None or accepted is None or gamma is None:
+            return None
+        drafted_by_step, accepted_by_step = (
+            counts(report.get("per_step_drafted")),
+            counts(report.get("per_step_accepted")),
+        )
+        return believed_acceptance(
+            drafts,
+            draft_tokens,
+            accepted,
+            gamma,
+            counts(report.get("acceptance_histogram")),
+            None if drafted_by_step is None or accepted_by_step is None else (drafted_by_step, accepted_by_step),
+        )
+
+
+def _speculation(body: Mapping[str, object]) -> Mapping[str, object]:
+    """What an answer reports of its drafts; empty where it reports nothing."""
+    metrics = body.get("metrics")
+    report = metrics.get("speculative_decoding") if isinstance(metrics, Mapping) else None
+    return report if isinstance(report, Mapping) else {}
 
 
 def _tells_all(page: Exposition) -> bool:

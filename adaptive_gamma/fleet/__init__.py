@@ -1,6 +1,6 @@
 """The replicas as they live: scraped, probed, counted."""
 
-from adaptive_gamma.fleet.fleet import Fleet
+from adaptive_gamma.fleet.fleet import AcceptanceSink, Fleet
 from adaptive_gamma.fleet.gamma import GammaMismatch
 from adaptive_gamma.fleet.health import HealthMonitor
 from adaptive_gamma.fleet.open_requests import OpenRequest
@@ -10,6 +10,7 @@ from adaptive_gamma.fleet.window import AcceptanceWindow, PositionRate, WindowUp
 
 __all__ = [
     "AcceptancePrior",
+    "AcceptanceSink",
     "AcceptanceWindow",
     "Fleet",
     "FleetOptions",

@@ -6,20 +6,28 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 from pydantic import SecretStr
 
 from adaptive_gamma.config.settings import HealthSettings, LoadSettings, ReplicaSettings, ScrapeSettings
+from adaptive_gamma.engines.reading import RequestAcceptance
 from adaptive_gamma.fleet.open_requests import OpenRequest
 from adaptive_gamma.fleet.options import FleetOptions
 from adaptive_gamma.fleet.replica import AcceptancePrior, FleetReplica
 from adaptive_gamma.fleet.watch import ReplicaWatch
 from adaptive_gamma.routing.replica import ReplicaState
 
-__all__ = ["Fleet"]
+__all__ = ["AcceptanceSink", "Fleet"]
 
 _log = logging.getLogger("adaptive_gamma.fleet")
+
+
+class AcceptanceSink(Protocol):
+    """Who learns from the acceptance of single requests."""
+
+    def note_acceptance(self, replica: FleetReplica, request_class: str, acceptance: RequestAcceptance) -> None:
+        """A request of this class was answered by the replica, its drafts faring so. Called on the request path."""
 
 
 class Fleet:
@@ -59,6 +67,8 @@ class Fleet:
         self.on_cache_lost: Callable[[str], None] | None = None
         """Called with the name of a replica whose KV cache can no longer be counted on: it was removed or got another
         address, its engine restarted, or it came back from down or from sleep."""
+        self.learning: AcceptanceSink | None = None
+        """Is told the acceptance of each request whose engine reports it; None, and no answer is looked into for it."""
         self.replicas: tuple[FleetReplica, ...] = ()
         self.leaving: tuple[FleetReplica, ...] = ()
         """Replicas removed while requests were open on them; each vanishes when its last request ends."""
@@ -181,6 +191,12 @@ class Fleet:
         """A response's JSON body (or the last object of a stream), from which some engines' gamma can be learned."""
         if (replica := self._by_name.get(name)) is not None:
             replica.took_response(body)
+
+    def note_acceptance(self, name: str, request_class: str, acceptance: RequestAcceptance) -> None:
+        """How the drafts of a request fared, as the answer of replica ``name`` says; the class is the policy's."""
+        learning, replica = self.learning, self._by_name.get(name)
+        if learning is not None and replica is not None:
+            learning.note_acceptance(replica, request_class, acceptance)
 
     def set_draining(self, name: str, draining: bool) -> None:
         """Keep new requests from a replica, or let them come again. Raises KeyError when there is no such replica."""
