@@ -10,11 +10,11 @@ PACKAGE = Path(__file__).resolve().parents[1] / "adaptive_gamma"
 MAY_IMPORT: dict[str, set[str]] = {
     "roofline": set(),
     "policy": {"roofline"},
-    "routing": {"policy"},
+    "routing": {"policy", "roofline"},
     "engines": set(),
     "config": set(),
     "bench": {"config", "engines", "policy", "roofline"},
-    "fleet": {"config", "engines", "routing", "policy"},
+    "fleet": {"config", "engines", "routing", "policy", "roofline"},
     "proxy": {"config", "fleet", "engines", "routing", "policy"},
     "simulation": {"routing", "policy", "roofline"},
 }

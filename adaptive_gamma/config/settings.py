@@ -33,6 +33,7 @@ __all__ = [
     "DecisionSettings",
     "DrainSettings",
     "HealthSettings",
+    "LearnSettings",
     "LimitSettings",
     "LoadSettings",
     "ReplicaSettings",
@@ -52,8 +53,8 @@ class _Section(BaseModel):
     @field_validator("*", mode="before")
     @classmethod
     def _no_switches(cls, value: Any, info: ValidationInfo) -> Any:
-        """No key is a switch; True would pass for the number 1."""
-        if isinstance(value, bool) and info.field_name != "gamma":
+        """Few keys are switches; elsewhere True would pass for the number 1."""
+        if isinstance(value, bool) and info.field_name not in ("gamma", "enabled"):
             if (info.field_name or "").endswith("_s"):
                 raise ValueError("expected a number of seconds")
             raise ValueError("expected no true or false (YAML reads a bare yes, no, on, off as such; quote it)")
@@ -72,6 +73,8 @@ class ReplicaSettings(_Section):
     """Serve only this model name from the replica; null takes the engine's own list."""
     max_in_flight: _Cap | None = None
     """Most requests of ours open on the replica at once; null takes ``load.max_in_flight``."""
+    drafter: Annotated[str, Field(pattern=r"^[A-Za-z0-9]([A-Za-z0-9._-]{0,62})$")] | None = None
+    """Family of its drafter; acceptance is learned for each family apart. null: that of the policy."""
 
     @field_validator("url")
     @classmethod
@@ -173,6 +176,25 @@ class DecisionSettings(_Section):
     """Decisions kept for the admin page ``/decisions``."""
 
 
+class LearnSettings(_Section):
+    """Learning acceptance from traffic: what requests report, or replicas count."""
+
+    enabled: bool = True
+    state_file: Annotated[str, Field(min_length=1)] | None = None
+    """Where what was learned survives a restart; null keeps it in memory only."""
+    save_s: Annotated[float, Field(ge=0.1, le=3600)] = 5.0
+    """Least time between two writes of the file."""
+    half_life_s: _Seconds = 600.0
+    """Half-life of what was counted, in seconds of traffic of the class."""
+    settle_s: Annotated[float, Field(ge=0, le=3600)] = 5.0
+    """After a change of a replica's gamma its acceptance is not believed for this long: it dips after an upshift."""
+    rebuild_s: Annotated[float, Field(ge=0.1, le=86_400)] = 10.0
+    """Least time between two tables built from what was learned."""
+    exclude: list[str] = []
+    """Replicas whose acceptance is not learned from, such as those with adaptive verification, which counts what was
+    drafted and not verified as rejected."""
+
+
 class Settings(BaseSettings):
     """Everything ``serve`` needs. Wrong keys are refused, not ignored."""
 
@@ -196,6 +218,7 @@ class Settings(BaseSettings):
     retry: RetrySettings = RetrySettings()
     drain: DrainSettings = DrainSettings()
     decision: DecisionSettings = DecisionSettings()
+    learn: LearnSettings = LearnSettings()
     allow_paths: list[Annotated[str, AfterValidator(passed_path)]] = []
     """Further engine paths to pass through (POST and GET), beyond the generation paths."""
 

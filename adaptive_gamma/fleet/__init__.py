@@ -6,12 +6,13 @@ from adaptive_gamma.fleet.health import HealthMonitor
 from adaptive_gamma.fleet.open_requests import OpenRequest
 from adaptive_gamma.fleet.options import FleetOptions
 from adaptive_gamma.fleet.replica import AcceptancePrior, FleetReplica
-from adaptive_gamma.fleet.window import AcceptanceWindow, PositionRate, WindowUpdate
+from adaptive_gamma.fleet.window import AcceptanceWindow, DraftCounts, PositionRate, WindowUpdate
 
 __all__ = [
     "AcceptancePrior",
     "AcceptanceSink",
     "AcceptanceWindow",
+    "DraftCounts",
     "Fleet",
     "FleetOptions",
     "FleetReplica",

@@ -16,7 +16,8 @@ from adaptive_gamma.fleet.health import HealthMonitor
 from adaptive_gamma.fleet.models import ModelList
 from adaptive_gamma.fleet.open_requests import OpenRequest, OpenRequests
 from adaptive_gamma.fleet.options import FleetOptions
-from adaptive_gamma.fleet.window import AcceptanceWindow, PositionRate
+from adaptive_gamma.fleet.status import replica_status
+from adaptive_gamma.fleet.window import AcceptanceWindow, DraftCounts, PositionRate
 from adaptive_gamma.routing.replica import GammaSchedule, ReplicaState
 
 __all__ = ["AcceptancePrior", "FleetReplica"]
@@ -78,6 +79,8 @@ class FleetReplica:
         """What the engine's model list holds (restricted to the configured model); None until known."""
         self.leaving = False
         """Whether it was removed and only waits for its last requests to end."""
+        self.on_drafts: Callable[[FleetReplica, DraftCounts, float], None] | None = None
+        """Called with what a scrape counted since the one before and its time, where anything was drafted."""
         self._clock = clock
         self._cache_lost = cache_lost
         self._seen = EngineEvidence()
@@ -180,6 +183,8 @@ class FleetReplica:
             _log.debug("replica %s: acceptance changed, the window before is dropped", self.name)
         self._seen.page(reading.speculative, reading.gamma)
         self._take_finding(find_gamma(self._configured, self._seen))
+        if update.counts is not None and self.on_drafts is not None:
+            self.on_drafts(self, update.counts, started_at)
         ratio = self._acceptance_ratio(prior)
         # what can meet a fault lies above: a reading is believed whole or not at all
         if self.scrape_error is not None:
@@ -340,49 +345,8 @@ class FleetReplica:
         return min(max(ratio, low), high) if math.isfinite(ratio) else None
 
     def as_dict(self, now: float) -> dict[str, Any]:
-        """The replica in ``/status``. A value not known is None; load figures are, once they are stale."""
-        state = self.state
-        fresh = now <= state.fresh_until
-        running = state.running if fresh else None
-        schedule = state.gamma if isinstance(state.gamma, GammaSchedule) else None
-        gamma = state.gamma if schedule is None else schedule.at(running) if running is not None else None
-        acceptance, mismatch, accepted = self.acceptance, self._mismatch, self.accepted_per_draft
-        return {
-            "name": self.name,
-            "url": self.url,
-            "engine": self.engine,
-            "pool": None if state.speculative is None else state.pool,
-            "healthy": state.healthy,
-            "draining": state.draining,
-            "gamma": gamma,
-            "running": running,
-            "waiting": state.waiting if fresh else None,
-            "in_flight": state.in_flight,
-            "kv_usage": state.kv_usage if fresh else None,
-            "scrape_age_s": None if self.scraped_at is None else _rounded(now - self.scraped_at, 3),
-            "scrape_error": None if self.scrape_error is None else self.scrape_error.reason,
-            "acceptance": None if acceptance is None else [_rounded(rate, 4) for rate in acceptance],
-            "accepted_per_draft": _rounded(accepted, 4),
-            "acceptance_ratio": _rounded(state.acceptance_ratio, 4),
-            "variable_draft_length": self.variable_draft_length,
-            "gamma_schedule": None if schedule is None else [list(part) for part in schedule.ranges],
-            "gamma_mismatch": (
-                None if mismatch is None else {"configured": mismatch.configured, "engine": mismatch.engine}
-            ),
-            "in_flight_by_class": self.in_flight_by_class,
-            "models": None if state.models is None else sorted(state.models),
-            "restarts": self.restarts,
-            "health_changes": self.health.changes,
-            "max_in_flight": state.max_in_flight,
-            "ramping": now < state.ramp_until,
-            "leaving": self.leaving,
-            "notes": self.notes(),
-        }
-
-
-def _rounded(value: float | None, digits: int) -> float | None:
-    """For JSON, which has no word for a number that is not finite."""
-    return None if value is None or not math.isfinite(value) else round(value, digits)
+        """The replica in ``/status``."""
+        return replica_status(self, now)
 
 
 def _output_fell(previous: EngineReading, reading: EngineReading) -> bool:

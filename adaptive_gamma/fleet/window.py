@@ -22,12 +22,12 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from adaptive_gamma.engines.reading import SpeculationCounters
 
-__all__ = ["AcceptanceWindow", "PositionRate", "WindowUpdate"]
+__all__ = ["AcceptanceWindow", "DraftCounts", "PositionRate", "WindowUpdate"]
 
 _CHUNK_DRAFTS = 100.0
 _CHUNKS = 3
@@ -66,11 +66,13 @@ class WindowUpdate(NamedTuple):
     """A counter fell: the engine started anew, and the window with it."""
     changed: bool
     """Acceptance changed by more than chance: the window forgot what was before."""
+    counts: DraftCounts | None = None
+    """What was counted since the look before; None where nothing was drafted, or from when is not known."""
 
 
 @dataclass(slots=True)
-class _Counts:
-    """Weighted counts of a part of the window."""
+class DraftCounts:
+    """Weighted counts of a part of the window, or of what one look brought."""
 
     drafts: float = 0.0
     draft_tokens: float = 0.0
@@ -81,6 +83,10 @@ class _Counts:
     weight: float = 0.0
     """Drafts, or draft tokens on an engine that does not count drafts."""
 
+    def copy(self) -> DraftCounts:
+        """An independent copy."""
+        return replace(self, per_position=list(self.per_position), by_class=dict(self.by_class))
+
     def scale(self, factor: float) -> None:
         self.drafts *= factor
         self.draft_tokens *= factor
@@ -89,7 +95,7 @@ class _Counts:
         self.per_position = [value * factor for value in self.per_position]
         self.by_class = {name: value * factor for name, value in self.by_class.items() if value * factor > 1e-6}
 
-    def add(self, other: _Counts) -> None:
+    def add(self, other: DraftCounts) -> None:
         self.drafts += other.drafts
         self.draft_tokens += other.draft_tokens
         self.accepted += other.accepted
@@ -125,9 +131,9 @@ class AcceptanceWindow:
         """May be changed; holds from the next look on."""
         self._last: SpeculationCounters | None = None
         self._last_at: float | None = None
-        self._old = _Counts()
-        self._recent: deque[_Counts] = deque()
-        self._sum: _Counts | None = None
+        self._old = DraftCounts()
+        self._recent: deque[DraftCounts] = deque()
+        self._sum: DraftCounts | None = None
 
     def update(
         self,
@@ -170,10 +176,11 @@ class AcceptanceWindow:
         elapsed = max(at - previous_at, 0.0) if previous_at is not None else 0.0
         drafts = delta.weight
         self._decay(0.5 ** (elapsed / self.half_life_s))
+        counts = delta.copy()
         self._append(delta)
         changed = self._forget_another_population()
         self._sum = None
-        return WindowUpdate(drafts, restarted, changed)
+        return WindowUpdate(drafts, restarted, changed, counts)
 
     @property
     def weight(self) -> float:
@@ -230,15 +237,15 @@ class AcceptanceWindow:
         """Decayed drafts by the class of their requests; key None holds those of unknown class."""
         return dict(self._counts().by_class)
 
-    def _counts(self) -> _Counts:
+    def _counts(self) -> DraftCounts:
         if self._sum is None:
-            self._sum = _Counts()
+            self._sum = DraftCounts()
             for part in (self._old, *self._recent):
                 self._sum.add(part)
         return self._sum
 
     def _forget_all(self) -> None:
-        self._old = _Counts()
+        self._old = DraftCounts()
         self._recent.clear()
         self._sum = None
 
@@ -247,7 +254,7 @@ class AcceptanceWindow:
             for part in (self._old, *self._recent):
                 part.scale(factor)
 
-    def _append(self, delta: _Counts) -> None:
+    def _append(self, delta: DraftCounts) -> None:
         if self._recent and self._recent[-1].weight < _CHUNK_DRAFTS:
             self._recent[-1].add(delta)
             return
@@ -258,10 +265,10 @@ class AcceptanceWindow:
     def _forget_another_population(self) -> bool:
         """Drop what lies before the likeliest point of change, if there is one beyond chance."""
         chunks = list(self._recent)
-        newest, keep, clearest = _Counts(), 0, 0.0
+        newest, keep, clearest = DraftCounts(), 0, 0.0
         for size in range(1, len(chunks) + 1):
             newest.add(chunks[-size])
-            older = _Counts()
+            older = DraftCounts()
             for part in (self._old, *chunks[:-size]):
                 older.add(part)
             z = _difference(newest, older)
@@ -269,7 +276,7 @@ class AcceptanceWindow:
                 keep, clearest = size, z
         if not keep:
             return False
-        self._old = _Counts()
+        self._old = DraftCounts()
         self._recent = deque(chunks[-keep:])
         return True
 
@@ -288,13 +295,13 @@ def _fell(previous: SpeculationCounters, counters: SpeculationCounters) -> bool:
     )
 
 
-def _delta(previous: SpeculationCounters, counters: SpeculationCounters, shares: Mapping[str, float]) -> _Counts:
+def _delta(previous: SpeculationCounters, counters: SpeculationCounters, shares: Mapping[str, float]) -> DraftCounts:
     before = previous.accepted_per_position
     drafts = (counters.drafts or 0.0) - (previous.drafts or 0.0)
     draft_tokens = counters.draft_tokens - previous.draft_tokens
     weight = draft_tokens if counters.drafts is None else drafts
     total = math.fsum(shares.values())
-    return _Counts(
+    return DraftCounts(
         drafts=drafts,
         draft_tokens=draft_tokens,
         accepted=counters.accepted_tokens - previous.accepted_tokens,
@@ -311,7 +318,7 @@ def _delta(previous: SpeculationCounters, counters: SpeculationCounters, shares:
     )
 
 
-def _difference(newest: _Counts, older: _Counts) -> float:
+def _difference(newest: DraftCounts, older: DraftCounts) -> float:
     """The largest difference of any proportion of the two, in standard errors (pooled two-proportion test)."""
     largest = 0.0
     for (new_hits, new_trials), (old_hits, old_trials) in zip(newest.trials(), older.trials(), strict=False):
