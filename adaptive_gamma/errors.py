@@ -7,6 +7,7 @@
     ├── TraceError              a line of a trace file that cannot be read
     ├── NoReplica               no replica can take the request
     ├── ScrapeError             an engine's page that could not be fetched or understood; the reading is unknown
+    ├── ActuatorError           an engine that does not take a change of gamma; it is as it was
     └── UpstreamError           an exchange with an engine that failed
         ├── ConnectError        no connection: nothing was sent, another replica may be tried
         ├── UpstreamTimeout     the engine stayed silent for too long
@@ -21,6 +22,7 @@ import difflib
 from collections.abc import Iterable
 
 __all__ = [
+    "ActuatorError",
     "AdaptiveGammaError",
     "ConfigurationError",
     "ConnectError",
@@ -91,6 +93,15 @@ class NoReplica(AdaptiveGammaError):
 
 class ScrapeError(AdaptiveGammaError):
     """An engine page that gave no reading. ``reason`` is a short stable word used as a metric label."""
+
+    def __init__(self, reason: str, detail: str = "") -> None:
+        self.reason = reason
+        self.detail = detail
+        super().__init__(f"{reason}: {detail}" if detail else reason)
+
+
+class ActuatorError(AdaptiveGammaError):
+    """An engine did not take a change of gamma, and is as it was. ``reason`` is a short stable word."""
 
     def __init__(self, reason: str, detail: str = "") -> None:
         self.reason = reason

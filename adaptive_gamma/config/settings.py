@@ -24,12 +24,15 @@ from adaptive_gamma.config.values import (
     host_port,
     passed_path,
     secret_token,
+    settable_gamma,
 )
 
 __all__ = [
     "AffinitySettings",
     "ClassRule",
     "ClassifySettings",
+    "ControlSettings",
+    "CostCheckSettings",
     "DecisionSettings",
     "DrainSettings",
     "HealthSettings",
@@ -75,6 +78,9 @@ class ReplicaSettings(_Section):
     """Most requests of ours open on the replica at once; null takes ``load.max_in_flight``."""
     drafter: Annotated[str, Field(pattern=r"^[A-Za-z0-9]([A-Za-z0-9._-]{0,62})$")] | None = None
     """Family of its drafter; acceptance is learned for each family apart. null: that of the policy."""
+    set_gamma: Literal["none", "per_request", "vllm_schedule"] = "none"
+    """How this replica's gamma may be set while it runs: ``none`` routes only; ``per_request`` sends it with each
+    request (llama.cpp builds that honour "speculative.n_max")."""
 
     @field_validator("url")
     @classmethod
@@ -85,6 +91,11 @@ class ReplicaSettings(_Section):
     @classmethod
     def _gamma(cls, value: Any) -> Any:
         return checked_gamma(value)
+
+    @field_validator("set_gamma")
+    @classmethod
+    def _settable(cls, value: str, info: ValidationInfo) -> str:
+        return settable_gamma(value, info.data.get("engine"), info.data.get("gamma"))
 
 
 class ClassRule(_Section):
@@ -195,6 +206,32 @@ class LearnSettings(_Section):
     drafted and not verified as rejected."""
 
 
+class ControlSettings(_Section):
+    """When the gamma of a replica with ``set_gamma`` is changed."""
+
+    interval_s: _ShortSeconds = 1.0
+    """How often each such replica is looked at."""
+    dwell_s: _Seconds = 60.0
+    """Shortest time between two changes of one replica, but for those that a capture limit or an SLO forces; also how
+    far back its highest load counts."""
+    min_gain: Annotated[float, Field(gt=0, le=1)] = 0.05
+    """Predicted gain in tokens per second under which gamma stays (0.05 is 5 %); measured noise raises it."""
+    probe_every_s: _Seconds = 300.0
+    """Wait before a short draft is tried where nothing is drafted, to see whether acceptance is what it was. Each
+    probe that finds nothing, and each raise that is taken back, doubles it, up to an hour."""
+
+
+class CostCheckSettings(_Section):
+    """Predicted against observed step time."""
+
+    flag_above: Annotated[float, Field(gt=0, le=10)] = 0.25
+    """Relative error from which a replica is flagged and its predictions are corrected."""
+    flag_after_s: _Seconds = 30.0
+    """How long the error must last for that, and how long it must be gone for the end of it."""
+    largest_correction: Annotated[float, Field(ge=1, le=10)] = 2.0
+    """Predictions are multiplied by at most this, and at least by its inverse; 1 corrects nothing."""
+
+
 class Settings(BaseSettings):
     """Everything ``serve`` needs. Wrong keys are refused, not ignored."""
 
@@ -219,6 +256,8 @@ class Settings(BaseSettings):
     drain: DrainSettings = DrainSettings()
     decision: DecisionSettings = DecisionSettings()
     learn: LearnSettings = LearnSettings()
+    control: ControlSettings = ControlSettings()
+    cost_check: CostCheckSettings = CostCheckSettings()
     allow_paths: list[Annotated[str, AfterValidator(passed_path)]] = []
     """Further engine paths to pass through (POST and GET), beyond the generation paths."""
 

@@ -7,7 +7,16 @@ import re
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-__all__ = ["checked_gamma", "engine_path", "engine_url", "header_name", "host_port", "passed_path", "secret_token"]
+__all__ = [
+    "checked_gamma",
+    "engine_path",
+    "engine_url",
+    "header_name",
+    "host_port",
+    "passed_path",
+    "secret_token",
+    "settable_gamma",
+]
 
 MOST_GAMMA = 64
 MOST_BATCH = 1_000_000
@@ -143,6 +152,21 @@ def _schedule(value: list[Any] | tuple[Any, ...]) -> list[tuple[int, int, int]]:
             raise ValueError(f"every gamma of the schedule must be 0..{MOST_GAMMA}")
         before = last
     return ranges
+
+
+def settable_gamma(value: str, engine: object, gamma: object) -> str:
+    """The setting ``set_gamma`` of a replica whose ``engine`` and ``gamma`` are known, where they are right."""
+    if value == "none":
+        return value
+    if value == "vllm_schedule":
+        raise ValueError("vllm_schedule is not built yet: expected none, or per_request with a llamacpp engine")
+    if engine is not None and engine != "llamacpp":
+        raise ValueError(f"{engine} takes no gamma with a request; expected none")
+    if gamma == 0:
+        raise ValueError("a replica with gamma 0 has no drafter; expected none")
+    if isinstance(gamma, list):
+        raise ValueError("a replica with a schedule of its own takes no gamma with a request; expected none")
+    return value
 
 
 def header_name(value: str | None) -> str | None:

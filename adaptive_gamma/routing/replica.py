@@ -104,6 +104,9 @@ class ReplicaState:
     """Request parameters this replica answers with an error (a speculative vLLM: min_p, logit_bias)."""
     acceptance_ratio: float | None = None
     """Accepted draft tokens per draft seen lately, over what the policy predicts for the same mix of classes."""
+    step_time_ratio: float | None = None
+    """Observed over predicted step time, bounded, where the prediction has been found wrong: multiplies the replica's
+    predicted seconds. None believes the policy."""
     max_in_flight: int | None = None
     """Open requests of this process at which the replica takes no further one; None sets no cap."""
     ramp_until: float = float("-inf")
