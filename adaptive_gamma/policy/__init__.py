@@ -1,6 +1,13 @@
 """The policy: a file a person can read, and the look-ups a decision makes in it."""
 
 from adaptive_gamma.policy.build import Grid, build_grid
+from adaptive_gamma.policy.describe import (
+    CostInputs,
+    class_prior_input,
+    cost_inputs,
+    drafter_input,
+    step_time_input,
+)
 from adaptive_gamma.policy.document import parse_document, parse_inputs
 from adaptive_gamma.policy.library import (
     LIBRARY_SCHEMA,
@@ -23,6 +30,7 @@ __all__ = [
     "CLASS_ALIASES",
     "LIBRARY_SCHEMA",
     "SCHEMA",
+    "CostInputs",
     "DrafterFamily",
     "DrafterPrior",
     "Finding",
@@ -35,6 +43,9 @@ __all__ = [
     "PolicyTable",
     "build_grid",
     "build_policy",
+    "class_prior_input",
+    "cost_inputs",
+    "drafter_input",
     "family_named",
     "find_policy",
     "hardware_named",
@@ -50,4 +61,5 @@ __all__ = [
     "rebuild_policy",
     "shipped_policies",
     "starter_policy",
+    "step_time_input",
 ]

@@ -2,24 +2,32 @@
 
 from __future__ import annotations
 
+from typing import TypeAlias
+
 from adaptive_gamma.errors import PolicyError
 from adaptive_gamma.policy.schema import (
     AutoregressiveInput,
     ClassPrior,
+    Limits,
     LinearInput,
+    MoeInput,
     ParallelInput,
     PlainPoolInput,
     PolicyInputs,
     RooflineInput,
+    TableInput,
 )
 from adaptive_gamma.roofline import (
     AcceptanceCurve,
     AutoregressiveDrafter,
+    CapturedStep,
     CaptureSizes,
     Drafter,
     DraftPass,
     LinearStep,
+    MeasuredTableStep,
     ModelShare,
+    MoeStep,
     NgramDrafter,
     ParallelDrafter,
     PassFraction,
@@ -40,7 +48,7 @@ def speculation_cost(inputs: PolicyInputs, source: str = "inputs") -> Speculatio
     Raises PolicyError where a step time lacks the hardware or model it needs, or a drafter its pass.
     """
     return SpeculationCost(
-        step=_step(inputs, source),
+        step=_captured(_step(inputs, source), inputs.limits, source),
         drafter=_drafter(inputs, source),
         zero_gamma_tax=ZeroGammaTax.of(inputs.limits.zero_gamma_tax),
         capture_limit_tokens=inputs.limits.capture_limit_tokens,
@@ -93,7 +101,28 @@ def _step(inputs: PolicyInputs, source: str) -> StepTime:
     return _basic_step(chosen, inputs, source, "inputs.step_time")
 
 
-def _basic_step(chosen: RooflineInput | LinearInput, inputs: PolicyInputs, source: str, key: str) -> StepTime:
+def _captured(step: StepTime, limits: Limits, source: str) -> StepTime:
+    if limits.uncaptured_seconds > 0 and limits.capture_limit_tokens is None and limits.capture_sizes is None:
+        raise PolicyError(
+            source, "inputs.limits.uncaptured_seconds", "needs capture_limit_tokens, beyond which it applies"
+        )
+    if limits.uncaptured_seconds == 0 and limits.capture_sizes is None:
+        return step
+    try:
+        sizes = None if limits.capture_sizes is None else CaptureSizes(tuple(limits.capture_sizes))
+        return CapturedStep(step, sizes, limits.capture_limit_tokens, limits.uncaptured_seconds)
+    except ValueError as error:
+        raise PolicyError(source, "inputs.limits.capture_sizes", str(error)) from error
+
+
+_BasicInput: TypeAlias = RooflineInput | LinearInput | MoeInput | TableInput
+
+
+def _basic_step(chosen: _BasicInput, inputs: PolicyInputs, source: str, key: str) -> StepTime:
+    if isinstance(chosen, MoeInput):
+        return _moe(chosen, source, key)
+    if isinstance(chosen, TableInput):
+        return _table(chosen, source, key)
     if isinstance(chosen, LinearInput):
         if chosen.fixed_seconds + chosen.seconds_per_token <= 0:
             raise PolicyError(source, key, "a step needs fixed_seconds or seconds_per_token above 0")
@@ -118,6 +147,39 @@ def _basic_step(chosen: RooflineInput | LinearInput, inputs: PolicyInputs, sourc
         launch_seconds=chosen.launch_seconds,
         capture=capture,
     )
+
+
+def _moe(chosen: MoeInput, source: str, key: str) -> MoeStep:
+    try:
+        return MoeStep(
+            shared_seconds=chosen.shared_seconds,
+            experts_seconds=chosen.experts_seconds,
+            active_share=chosen.active_share,
+            token_seconds=chosen.seconds_per_token,
+            exponent=chosen.exponent,
+            kv_token_seconds=chosen.seconds_per_kv_token,
+            launch_seconds=chosen.launch_seconds,
+            combine=chosen.combine,
+        )
+    except ValueError as error:
+        raise PolicyError(source, key, str(error)) from error
+
+
+def _table(chosen: TableInput, source: str, key: str) -> MeasuredTableStep:
+    if (chosen.seconds is None) == (chosen.rows is None):
+        raise PolicyError(source, key, "expected seconds (one context) or rows (one for each of contexts)")
+    if (chosen.rows is None) != (chosen.contexts is None):
+        raise PolicyError(source, f"{key}.contexts", "goes with rows, one context for each")
+    rows = [chosen.seconds] if chosen.seconds is not None else chosen.rows or []
+    try:
+        return MeasuredTableStep(
+            tuple(chosen.tokens),
+            tuple(tuple(row) for row in rows),
+            (0.0,) if chosen.contexts is None else tuple(chosen.contexts),
+            chosen.interpolation,
+        )
+    except ValueError as error:
+        raise PolicyError(source, key, str(error)) from error
 
 
 def _drafter(inputs: PolicyInputs, source: str) -> Drafter:

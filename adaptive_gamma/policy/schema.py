@@ -24,6 +24,7 @@ __all__ = [
     "Limits",
     "LinearInput",
     "ModelInput",
+    "MoeInput",
     "NgramInput",
     "ParallelInput",
     "PlainPoolInput",
@@ -32,6 +33,7 @@ __all__ = [
     "PolicyTable",
     "RooflineInput",
     "StepTimeInput",
+    "TableInput",
     "TwoParameters",
 ]
 
@@ -80,11 +82,7 @@ class RooflineInput(_Section):
     @field_validator("combine")
     @classmethod
     def _max_or_power(cls, value: object) -> Literal["max"] | float:
-        if value == "max":
-            return "max"
-        if _is_number(value) and 1 <= value <= 1000:
-            return float(value)
-        raise ValueError(f"expected 'max' or a power in 1..1000, not {value!r}")
+        return _combine(value)
 
 
 class LinearInput(_Section):
@@ -97,16 +95,66 @@ class LinearInput(_Section):
     source: str | None = None
 
 
+class MoeInput(_Section):
+    """Shared weights, experts as tokens need them, tokens and KV tokens, in seconds, as fitted to a server.
+
+    Memory time is shared + experts x D(T) / N + KV, with D(T) / N = 1 - (1 - active_share)^(T^exponent).
+    """
+
+    kind: Literal["moe"]
+    shared_seconds: Annotated[float, at_least_zero(5.0, "seconds per step")]
+    """Reading the weights that every token uses."""
+    experts_seconds: Annotated[float, at_least_zero(5.0, "seconds to read all experts")]
+    active_share: Annotated[float, Field(gt=0, lt=1)]
+    """Experts a token uses, of those of a layer: 8 of 128 is 0.0625."""
+    exponent: Annotated[float, Field(gt=0, le=2)] = 1.0
+    """1: every token draws its experts at random; below 1: tokens choose alike."""
+    seconds_per_token: Annotated[float, at_least_zero(0.05, "seconds per token; 0.105 ms is 1.05e-4")]
+    seconds_per_kv_token: Annotated[float, at_least_zero(1e-4, "seconds per KV token; 62.6 ns is 6.26e-8")] = 0.0
+    launch_seconds: Annotated[float, at_least_zero(1.0, "seconds; milliseconds would be 1000 times that")] = 0.0
+    combine: Any = 1.0
+    """``max``, or the power p >= 1 of (memory^p + compute^p)^(1/p)."""
+    source: str | None = None
+
+    @field_validator("combine")
+    @classmethod
+    def _max_or_power(cls, value: object) -> Literal["max"] | float:
+        return _combine(value)
+
+
+_Seconds = Annotated[float, Field(gt=0), at_least_zero(100.0, "seconds per step; 20.6 ms is 0.0206")]
+
+
+class TableInput(_Section):
+    """Measured seconds of a step by the tokens computed in it; they may not fall.
+
+    With ``contexts``, a row for each: the context of sequences that compute one token each (a step of several tokens
+    per sequence reads every context once and is priced at context / tokens per sequence).
+    """
+
+    kind: Literal["table"]
+    tokens: Annotated[list[Annotated[float, Field(gt=0, le=1e7)]], Field(min_length=2, max_length=4096)]
+    seconds: list[_Seconds] | None = None
+    """One for each token count; or ``rows``."""
+    contexts: list[Annotated[float, Field(ge=0, le=1e8)]] | None = None
+    rows: list[list[_Seconds]] | None = None
+    """For each of ``contexts`` its seconds."""
+    interpolation: Literal["linear", "log"] = "linear"
+    source: str | None = None
+
+
 class PlainPoolInput(_Section):
     """Verification priced by plain decoding: t_spec(B, g) = t_plain(B (g + 1))."""
 
     kind: Literal["plain_pool"]
-    plain: Annotated[RooflineInput | LinearInput, Field(discriminator="kind")]
+    plain: Annotated[RooflineInput | LinearInput | MoeInput | TableInput, Field(discriminator="kind")]
     kv_read_once: bool = False
     source: str | None = None
 
 
-StepTimeInput: TypeAlias = Annotated[RooflineInput | LinearInput | PlainPoolInput, Field(discriminator="kind")]
+StepTimeInput: TypeAlias = Annotated[
+    RooflineInput | LinearInput | MoeInput | TableInput | PlainPoolInput, Field(discriminator="kind")
+]
 
 
 class AutoregressiveInput(_Section):
@@ -185,6 +233,10 @@ class Limits(_Section):
     """Context lengths (tokens) the table is made for; a request takes the one nearest by ratio."""
     capture_limit_tokens: Annotated[int, Field(ge=1)] | None = None
     """Most tokens in a captured step (vLLM: max_cudagraph_capture_size); null sets no limit."""
+    capture_sizes: list[Annotated[int, Field(ge=1)]] | None = None
+    """Token counts that were captured; a step is padded up to the next one."""
+    uncaptured_seconds: Annotated[float, at_least_zero(10.0, "extra seconds of a step beyond the limit")] = 0.0
+    """What a step beyond the capture limit takes longer, where that was measured."""
     zero_gamma_tax: Any = 0.0
     """Extra share of a step on a speculative engine at gamma 0: a number, or [[batch, tax], ...]."""
 
@@ -248,6 +300,14 @@ class PolicyDocument(_Section):
     """Which numbers are assumed."""
     inputs: PolicyInputs
     table: PolicyTable
+
+
+def _combine(value: object) -> Literal["max"] | float:
+    if value == "max":
+        return "max"
+    if _is_number(value) and 1 <= value <= 1000:
+        return float(value)
+    raise ValueError(f"expected 'max' or a power in 1..1000, not {value!r}")
 
 
 def _is_number(value: object) -> TypeGuard[int | float]:

@@ -6,6 +6,7 @@ Seconds, bytes, FLOP and tokens throughout; gamma is the number of draft tokens 
 from adaptive_gamma.roofline.acceptance import AcceptanceCurve, Reading, draft_length_varies
 from adaptive_gamma.roofline.arrays import FloatArray, Numbers
 from adaptive_gamma.roofline.capture import CaptureSizes, largest_captured_gamma
+from adaptive_gamma.roofline.captured_step import CapturedStep
 from adaptive_gamma.roofline.drafter import (
     AutoregressiveDrafter,
     Drafter,
@@ -17,7 +18,8 @@ from adaptive_gamma.roofline.drafter import (
 )
 from adaptive_gamma.roofline.hardware import Efficiency, Hardware, NumberFormat, achieved_efficiency
 from adaptive_gamma.roofline.kv_cache import gqa_kv_bytes_per_token, mla_kv_bytes_per_token
-from adaptive_gamma.roofline.model_shape import ModelShape
+from adaptive_gamma.roofline.model_shape import ExpertShape, ModelShape
+from adaptive_gamma.roofline.moe import MoeStep, distinct_experts
 from adaptive_gamma.roofline.speculation import SpeculationCost, ZeroGammaTax, compute_bound_batch
 from adaptive_gamma.roofline.step_time import (
     WHOLE_MODEL,
@@ -36,10 +38,12 @@ __all__ = [
     "AcceptanceCurve",
     "AutoregressiveDrafter",
     "CaptureSizes",
+    "CapturedStep",
     "Combine",
     "DraftPass",
     "Drafter",
     "Efficiency",
+    "ExpertShape",
     "FloatArray",
     "Hardware",
     "Interpolation",
@@ -47,6 +51,7 @@ __all__ = [
     "MeasuredTableStep",
     "ModelShape",
     "ModelShare",
+    "MoeStep",
     "NgramDrafter",
     "NumberFormat",
     "Numbers",
@@ -62,6 +67,7 @@ __all__ = [
     "ZeroGammaTax",
     "achieved_efficiency",
     "compute_bound_batch",
+    "distinct_experts",
     "draft_length_varies",
     "gqa_kv_bytes_per_token",
     "largest_captured_gamma",

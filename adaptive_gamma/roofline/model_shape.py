@@ -8,12 +8,27 @@ from typing import Any
 
 from adaptive_gamma.roofline.kv_cache import gqa_kv_bytes_per_token, mla_kv_bytes_per_token
 
-__all__ = ["ModelShape"]
+__all__ = ["ExpertShape", "ModelShape"]
 
 _NESTED = ("text_config", "llm_config", "language_config")
+_ACTIVE_KEYS = ("num_experts_per_tok", "num_experts_per_token", "moe_topk", "top_k_experts")
 _EXPERT_KEYS = ("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts")
 _UNGATED = frozenset({"gelu", "gelu_new", "gelu_fast", "gelu_pytorch_tanh", "relu", "relu2"})
 _GATED_WITH_GELU = ("gemma",)
+
+
+@dataclass(frozen=True, slots=True)
+class ExpertShape:
+    """The routed experts of a mixture of experts."""
+
+    count: int
+    """Experts of a layer."""
+    active: int
+    """Of these, how many a token uses."""
+    parameters: float
+    """Of all experts of all layers."""
+    shared_parameters: float
+    """Everything else: attention, embeddings, shared experts, dense layers, routers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +52,23 @@ class ModelShape:
     """Size of the rotary key beside it."""
     sliding_layers: int = 0
     """Of ``attention_layers``, those that look back over a window only."""
+    experts: ExpertShape | None = None
+    """None for a dense model, and for a mixture of experts whose configuration does not say how many a token uses."""
+
+    @property
+    def total_parameters(self) -> float | None:
+        """All parameters; None where the configuration does not tell."""
+        if self.experts is not None:
+            return self.experts.parameters + self.experts.shared_parameters
+        return self.parameters
+
+    @property
+    def active_parameters(self) -> float | None:
+        """Parameters that a token uses; None where the configuration does not tell."""
+        if self.experts is not None:
+            used = self.experts.parameters * self.experts.active / self.experts.count
+            return used + self.experts.shared_parameters
+        return self.parameters
 
     @property
     def mixture_of_experts(self) -> bool:
@@ -73,21 +105,22 @@ class ModelShape:
         types = text.get("layer_types")
         kinds = [str(t) for t in types] if isinstance(types, list) and len(types) == layers else []
         without_cache = sum(1 for kind in kinds if "linear" in kind or "mamba" in kind or "recurrent" in kind)
+        attention = (
+            _latent_attention(text, hidden, heads, latent, rope_dim)
+            if latent
+            else hidden * head_dim * (2 * heads + 2 * kv_heads)
+        )
+        count = next((text[k] for k in _EXPERT_KEYS if isinstance(text.get(k), int) and text[k] > 1), None)
+        matrices = 3 if _gated(text) else 2
+        tied = bool(text.get("tie_word_embeddings", False))
+        outside_mlp = vocabulary * hidden * (1 if tied else 2) + layers * (attention + 2 * hidden) + hidden
         parameters: float | None = None
-        if not any(isinstance(text.get(k), int) and text[k] > 1 for k in _EXPERT_KEYS):
-            attention = (
-                _latent_attention(text, hidden, heads, latent, rope_dim)
-                if latent
-                else hidden * head_dim * (2 * heads + 2 * kv_heads)
-            )
+        experts: ExpertShape | None = None
+        if count is None:
             feed_forward = _whole(text, "intermediate_size", "n_inner", default=4 * hidden)
-            matrices = 3 if _gated(text) else 2
-            tied = bool(text.get("tie_word_embeddings", False))
-            parameters = float(
-                vocabulary * hidden * (1 if tied else 2)
-                + layers * (attention + matrices * hidden * feed_forward + 2 * hidden)
-                + hidden
-            )
+            parameters = float(outside_mlp + layers * matrices * hidden * feed_forward)
+        else:
+            experts = _experts(text, count, layers, matrices * hidden, hidden, outside_mlp)
         return cls(
             name=str(config.get("_name_or_path") or text.get("model_type") or "unnamed"),
             layers=layers,
@@ -101,7 +134,28 @@ class ModelShape:
             kv_lora_rank=latent,
             rope_head_dim=rope_dim,
             sliding_layers=sum(1 for kind in kinds if "sliding" in kind or "chunked" in kind),
+            experts=experts,
         )
+
+
+def _experts(
+    text: Mapping[str, Any], count: int, layers: int, per_width: int, hidden: int, outside_mlp: int
+) -> ExpertShape | None:
+    """Routed experts, shared ones, and the layers that have none; None where no key says how many a token uses."""
+    active = next((text[k] for k in _ACTIVE_KEYS if isinstance(text.get(k), int)), None)
+    if active is None or not 1 <= active < count:
+        return None
+    dense = _whole(text, "intermediate_size", default=4 * hidden)
+    width = _whole(text, "moe_intermediate_size", default=dense)
+    shared_width = _whole(text, "shared_expert_intermediate_size", default=0)
+    shared_width += _whole(text, "n_shared_experts", default=0) * width
+    without = text.get("mlp_only_layers")
+    dense_layers = len(without) if isinstance(without, list) else _whole(text, "first_k_dense_replace", default=0)
+    every = _whole(text, "decoder_sparse_step", "interleave_moe_layer_step", default=1)
+    sparse = (layers - dense_layers) // every
+    shared = outside_mlp + sparse * (per_width * shared_width + hidden * count)
+    shared += (layers - sparse) * per_width * dense
+    return ExpertShape(count, active, float(sparse * count * per_width * width), float(shared))
 
 
 def _latent_attention(text: Mapping[str, Any], hidden: int, heads: int, rank: int, rope_dim: int) -> int:

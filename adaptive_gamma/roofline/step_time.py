@@ -20,6 +20,7 @@ __all__ = [
     "RooflineStep",
     "StepTerms",
     "StepTime",
+    "joined",
 ]
 
 Combine: TypeAlias = Literal["max"] | float
@@ -147,7 +148,7 @@ class RooflineStep:
         read = share.weight * self.weight_bytes + share.kv * self.kv_bytes_per_token * sequences * context
         memory = read / (self.bandwidth * self.memory_efficiency)
         compute = share.compute * self.flops_per_token * tokens / (self.compute * self.compute_efficiency)
-        return scalar_if_zero_dim(share.weight * self.launch_seconds + _joined(memory, compute, self.combine))
+        return scalar_if_zero_dim(share.weight * self.launch_seconds + joined(memory, compute, self.combine))
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,7 +220,8 @@ class PlainPoolStep:
         return self.plain.seconds(as_floats(batch) * each, 1, context, prefill_tokens, share)
 
 
-def _joined(memory: FloatArray, compute: FloatArray, combine: Combine) -> FloatArray:
+def joined(memory: FloatArray, compute: FloatArray, combine: Combine) -> FloatArray:
+    """Memory and compute time together."""
     larger: FloatArray = np.maximum(memory, compute)
     if combine == "max" or math.isinf(combine):
         return larger

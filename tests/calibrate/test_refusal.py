@@ -18,7 +18,7 @@ CURVE = AcceptanceCurve.two_parameter(0.8, 0.7)
 
 def test_one_load_cannot_tell_a_line() -> None:
     seen = observed(COST, CURVE, loads=(4,), gammas=(None,), contexts=(1000.0,), runs=6)
-    with pytest.raises(UnderDetermined, match=r"fixed_seconds needs two batches or gammas") as refused:
+    with pytest.raises(UnderDetermined, match=r"fixed_seconds.* need two batches or gammas") as refused:
         calibrate(seen, model="linear")
     assert {"fixed_seconds", "token_seconds"} <= set(refused.value.parameters)
 

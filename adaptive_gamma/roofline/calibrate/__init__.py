@@ -4,13 +4,16 @@ Imported only where it is used, for it brings scipy's optimisers.
 """
 
 from adaptive_gamma.roofline.calibrate.calibration import Calibration, Residual
+from adaptive_gamma.roofline.calibrate.catalogue import families_for, family_named
 from adaptive_gamma.roofline.calibrate.choose import RankedModel, calibrate, compare_models
 from adaptive_gamma.roofline.calibrate.drafters import DRAFTER_KINDS, DrafterKind
-from adaptive_gamma.roofline.calibrate.families import LinearFamily, PlainPoolFamily, StepFamily
-from adaptive_gamma.roofline.calibrate.known import Machine, ModelNumbers, families_for, family_named
+from adaptive_gamma.roofline.calibrate.family import StepFamily
+from adaptive_gamma.roofline.calibrate.known import Experts, Machine, ModelNumbers
 from adaptive_gamma.roofline.calibrate.left_out import LeftOut
+from adaptive_gamma.roofline.calibrate.measured import PlainPoolFamily, TableFamily, monotone_table
 from adaptive_gamma.roofline.calibrate.observation import ALL_CLASSES, Observation
 from adaptive_gamma.roofline.calibrate.parameter import FittedParameter
+from adaptive_gamma.roofline.calibrate.parametric import LinearFamily, MoeFamily, RooflineFamily
 from adaptive_gamma.roofline.calibrate.refusal import UnderDetermined
 
 __all__ = [
@@ -18,19 +21,24 @@ __all__ = [
     "DRAFTER_KINDS",
     "Calibration",
     "DrafterKind",
+    "Experts",
     "FittedParameter",
     "LeftOut",
     "LinearFamily",
     "Machine",
     "ModelNumbers",
+    "MoeFamily",
     "Observation",
     "PlainPoolFamily",
     "RankedModel",
     "Residual",
+    "RooflineFamily",
     "StepFamily",
+    "TableFamily",
     "UnderDetermined",
     "calibrate",
     "compare_models",
     "families_for",
     "family_named",
+    "monotone_table",
 ]

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 from scipy.optimize import least_squares
@@ -67,13 +68,32 @@ class YieldModel:
         missing = np.isnan(known)
         if not missing.any():
             return known
-        curves = self.curves(values)
-        table = np.ones((len(points.classes), int(points.gamma.max()) + 1))
-        gammas = np.arange(table.shape[1], dtype=np.float64)
-        for index, name in enumerate(points.classes):
-            if name in curves:
-                table[index] = curves[name].expected_tokens(gammas)
-        return np.where(missing, table[points.class_index, points.gamma], known)
+        depth = int(points.gamma.max())
+        numbers = values.tolist()
+        rows: list[Sequence[float]] = []
+        for name in points.classes:
+            if name in self.free:
+                at = 2 * self.free.index(name)
+                rows.append(_two_number_yields(numbers[at], numbers[at + 1], depth))
+            elif name in self.given:
+                rows.append(_yields(self.given[name], depth))
+            else:
+                rows.append([1.0] * (depth + 1))
+        return np.where(missing, np.asarray(rows)[points.class_index, points.gamma], known)
+
+
+def _two_number_yields(first: float, plateau: float, depth: int) -> list[float]:
+    """E(0) .. E(depth)."""
+    found, reached = [1.0], first
+    for _ in range(depth):
+        found.append(found[-1] + reached)
+        reached *= plateau
+    return found
+
+
+@lru_cache(maxsize=256)
+def _yields(curve: AcceptanceCurve, depth: int) -> tuple[float, ...]:
+    return tuple(curve.expected_tokens(np.arange(depth + 1, dtype=np.float64)).tolist())
 
 
 def curve_through(gammas: FloatArray, yields: FloatArray, weights: FloatArray) -> AcceptanceCurve | None:

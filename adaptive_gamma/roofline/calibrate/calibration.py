@@ -6,23 +6,26 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from adaptive_gamma.roofline.acceptance import AcceptanceCurve
 from adaptive_gamma.roofline.arrays import FloatArray
 from adaptive_gamma.roofline.calibrate.acceptance import GivenCurves, YieldModel, curve_through
 from adaptive_gamma.roofline.calibrate.drafters import DrafterModel, drafter_model
-from adaptive_gamma.roofline.calibrate.families import StepFamily
-from adaptive_gamma.roofline.calibrate.fit import Fit, Problem
+from adaptive_gamma.roofline.calibrate.family import StepFamily
+from adaptive_gamma.roofline.calibrate.fit import Fit, Problem, pass_seconds
 from adaptive_gamma.roofline.calibrate.intervals import Units, bootstrap_intervals, resampling_units
 from adaptive_gamma.roofline.calibrate.left_out import LeftOut
 from adaptive_gamma.roofline.calibrate.observation import Observation, Points
 from adaptive_gamma.roofline.calibrate.parameter import FittedParameter
 from adaptive_gamma.roofline.calibrate.refusal import UnderDetermined
+from adaptive_gamma.roofline.capture import CaptureSizes
+from adaptive_gamma.roofline.captured_step import CapturedStep
 from adaptive_gamma.roofline.drafter import Drafter
 from adaptive_gamma.roofline.speculation import SpeculationCost, ZeroGammaTax
 from adaptive_gamma.roofline.step_time import StepTime
 
-__all__ = ["Calibration", "Residual", "calibration_of", "problem_of", "usable"]
+__all__ = ["Calibration", "Prepared", "Residual", "calibration_of"]
 
 MOST_FAILED = 0.5
 """Share of failed requests beyond which the survivors' time says nothing of the load."""
@@ -53,11 +56,13 @@ class Calibration:
     zero_gamma_tax: ZeroGammaTax
     zero_gamma_tax_measured: bool
     """False where no observation is of gamma 0 on a speculative engine; the tax is then 0 for want of knowledge."""
+    uncaptured_seconds: float | None
+    """Extra time of a step beyond the capture limit, within ``step`` too; None where no observation is beyond it."""
     curves: Mapping[str, AcceptanceCurve]
     """Acceptance by class: given, fitted, or through the known tokens per step."""
     parameters: tuple[FittedParameter, ...]
     residuals: tuple[Residual, ...]
-    """In the order of the observations that were used."""
+    """In the order of the observations, less those left aside."""
     left_out: LeftOut | None
     """Leave-one-load-out errors; None where they cannot be had (``notes`` says why)."""
     intervals_over: Units | None
@@ -82,64 +87,95 @@ class Calibration:
         return SpeculationCost(self.step, self.drafter, self.zero_gamma_tax, self.capture_limit_tokens)
 
 
-def usable(observations: Sequence[Observation], notes: list[str]) -> Points:
-    """The observations whose requests mostly came through; the others are named in ``notes``."""
-    kept = []
-    for index, seen in enumerate(observations):
-        if seen.failed_share > MOST_FAILED:
-            where = seen.label or f"observation {index + 1}"
-            notes.append(f"{where}: {seen.failed_share:.0%} of its requests failed; left aside")
-        else:
-            kept.append(seen)
-    if not kept:
-        raise UnderDetermined("any model", "no usable observation")
-    return Points.of(kept)
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """Observations sorted into what is fitted and what is not."""
 
+    kept: tuple[Observation, ...]
+    """Those whose requests mostly came through."""
+    beyond: npt.NDArray[np.bool_]
+    """Of these, the ones beyond the capture limit: they tell what leaving it costs, and nothing else."""
+    inside: Points
+    capture: CaptureSizes | None
+    limit_tokens: int | None
+    notes: tuple[str, ...]
 
-def problem_of(family: StepFamily, drafter: str | None, curve: GivenCurves, points: Points) -> Problem:
-    """What is to be fitted."""
-    model: DrafterModel | None = None
-    if points.drafted.any():
-        if drafter is None:
-            raise ValueError("observations with a drafter need its kind")
-        model = drafter_model(drafter)
-    return Problem(family, model, YieldModel.of(points, curve), points)
+    @classmethod
+    def of(
+        cls, observations: Sequence[Observation], capture: CaptureSizes | None, limit_tokens: int | None
+    ) -> Prepared:
+        """Sort them; what is left aside is named in ``notes``.
+
+        Raises UnderDetermined where nothing is left to fit.
+        """
+        if limit_tokens is None and capture is not None:
+            limit_tokens = capture.limit
+        kept, notes = [], []
+        for index, seen in enumerate(observations):
+            if seen.failed_share > MOST_FAILED:
+                where = seen.label or f"observation {index + 1}"
+                notes.append(f"{where}: {seen.failed_share:.0%} of its requests failed; left aside")
+            else:
+                kept.append(seen)
+        limit = np.inf if limit_tokens is None else limit_tokens
+        beyond = np.asarray([o.decode_tokens > limit for o in kept], dtype=np.bool_)
+        inside = [o for o, is_beyond in zip(kept, beyond, strict=True) if not is_beyond]
+        if not inside:
+            raise UnderDetermined("any model", "no usable observation" + (" within the capture limit" if kept else ""))
+        return cls(tuple(kept), beyond, Points.of(inside, capture), capture, limit_tokens, tuple(notes))
+
+    def problem(self, family: StepFamily, drafter: str | None, curve: GivenCurves) -> Problem:
+        """What is to be fitted. Raises ValueError where a drafter's kind is needed and missing."""
+        model: DrafterModel | None = None
+        if self.inside.drafted.any():
+            if drafter is None:
+                raise ValueError("observations with a drafter need its kind")
+            model = drafter_model(drafter)
+        return Problem(family, model, YieldModel.of(self.inside, curve), self.inside)
 
 
 def calibration_of(
-    fit: Fit,
-    weights: FloatArray,
-    *,
-    left_out: LeftOut | None,
-    bootstrap: int,
-    seed: int,
-    capture_limit_tokens: int | None,
-    notes: Sequence[str],
+    prepared: Prepared, fit: Fit, *, left_out: LeftOut | None, bootstrap: int, seed: int, notes: Sequence[str]
 ) -> Calibration:
     """What a fit found, as a calibration."""
     problem, points = fit.problem, fit.problem.points
-    predicted = fit.seconds_per_token(points)
-    tax = _tax(points, predicted)
+    predicted = np.empty(len(prepared.kept))
+    inside = fit.seconds_per_token(points)
+    tax = _tax(points, inside)
     if tax is not None:
-        predicted = np.where(points.taxed, predicted * (1.0 + tax.at(points.batch)), predicted)
-    intervals = bootstrap_intervals(fit, weights, bootstrap, seed)
+        inside = np.where(points.taxed, inside * (1.0 + tax.at(points.batch)), inside)
+    predicted[~prepared.beyond] = inside
+    step, drafter = fit.step, fit.drafter
+    extra: float | None = None
+    if prepared.beyond.any():
+        outside = Points.of([o for o, beyond in zip(prepared.kept, prepared.beyond, strict=True) if beyond])
+        yields = YieldModel(fit.curves, ()).tokens_per_step(outside, np.empty(0))
+        smooth = pass_seconds(step, drafter, outside)
+        extra = max(float(np.median(outside.seconds * yields - smooth)), 0.0)
+        predicted[prepared.beyond] = (smooth + extra) / yields
+    if prepared.capture is not None or extra is not None:
+        step = CapturedStep(step, prepared.capture, prepared.limit_tokens, extra or 0.0)
+    intervals = bootstrap_intervals(fit, bootstrap, seed)
+    fitted = np.zeros(len(prepared.kept), dtype=np.bool_)
+    fitted[~prepared.beyond] = fit.bound.fitted
     return Calibration(
         family=problem.family.name,
-        step=fit.step,
-        drafter=fit.drafter,
+        step=step,
+        drafter=drafter,
         drafter_kind=None if problem.drafter is None else problem.drafter.kind,
         zero_gamma_tax=tax or ZeroGammaTax(),
         zero_gamma_tax_measured=tax is not None,
+        uncaptured_seconds=extra,
         curves=_curves(fit),
         parameters=_parameters(fit, intervals),
         residuals=tuple(
-            Residual(seen, float(seconds), float(seconds / seen.seconds_per_token - 1.0), bool(fitted))
-            for seen, seconds, fitted in zip(points.observations, predicted, fit.bound.fitted, strict=True)
+            Residual(seen, float(seconds), float(seconds / seen.seconds_per_token - 1.0), bool(took_part))
+            for seen, seconds, took_part in zip(prepared.kept, predicted, fitted, strict=True)
         ),
         left_out=left_out,
         intervals_over=None if intervals is None else resampling_units(fit)[0],
-        notes=(*notes, *_notes(fit)),
-        capture_limit_tokens=capture_limit_tokens,
+        notes=(*prepared.notes, *notes, *_notes(fit)),
+        capture_limit_tokens=prepared.limit_tokens,
     )
 
 
@@ -157,7 +193,7 @@ def _tax(points: Points, predicted: FloatArray) -> ZeroGammaTax | None:
 
 
 def _curves(fit: Fit) -> dict[str, AcceptanceCurve]:
-    points, curves = fit.problem.points, fit.problem.yields.curves(fit.yield_values)
+    points, curves = fit.problem.points, fit.curves
     for index, name in enumerate(points.classes):
         of = (points.class_index == index) & ~np.isnan(points.yield_known) & points.drafted
         if name not in curves and of.any():

@@ -7,14 +7,16 @@ from dataclasses import dataclass
 from itertools import product
 
 from adaptive_gamma.roofline.calibrate.acceptance import GivenCurves
-from adaptive_gamma.roofline.calibrate.calibration import Calibration, calibration_of, problem_of, usable
+from adaptive_gamma.roofline.calibrate.calibration import Calibration, Prepared, calibration_of
+from adaptive_gamma.roofline.calibrate.catalogue import families_for, family_named
 from adaptive_gamma.roofline.calibrate.drafters import DRAFTER_KINDS
-from adaptive_gamma.roofline.calibrate.families import StepFamily
+from adaptive_gamma.roofline.calibrate.family import StepFamily
 from adaptive_gamma.roofline.calibrate.fit import Fit
-from adaptive_gamma.roofline.calibrate.known import Machine, ModelNumbers, families_for, family_named
+from adaptive_gamma.roofline.calibrate.known import Machine, ModelNumbers
 from adaptive_gamma.roofline.calibrate.left_out import LeftOut, leave_one_load_out
 from adaptive_gamma.roofline.calibrate.observation import Observation
 from adaptive_gamma.roofline.calibrate.refusal import UnderDetermined
+from adaptive_gamma.roofline.capture import CaptureSizes
 
 __all__ = ["RankedModel", "calibrate", "compare_models"]
 
@@ -23,7 +25,7 @@ __all__ = ["RankedModel", "calibrate", "compare_models"]
 class RankedModel:
     """A model in a comparison."""
 
-    family: str
+    family: StepFamily
     drafter: str | None
     left_out: LeftOut | None
     calibration: Calibration | None
@@ -40,6 +42,7 @@ def calibrate(
     hardware: Machine | None = None,
     numbers: ModelNumbers | None = None,
     capture_limit_tokens: int | None = None,
+    capture_sizes: CaptureSizes | None = None,
     curve: GivenCurves = None,
     bootstrap: int = 200,
     seed: int = 0,
@@ -56,7 +59,8 @@ def calibrate(
         drafter: ``autoregressive``, ``parallel`` or ``ngram``; None likewise.
         hardware: peaks of what served; a roofline needs them.
         numbers: sizes of the model; a roofline needs them.
-        capture_limit_tokens: most tokens in a captured step.
+        capture_limit_tokens: most tokens in a captured step. Observations beyond it only tell what leaving it costs.
+        capture_sizes: token counts the engine captured; steps are then taken as padded up to them.
         curve: acceptance, for all classes or by class; used where an observation does not know its tokens per step. A
             class without either is fitted too.
         bootstrap: draws for the intervals; 0 leaves them out.
@@ -65,7 +69,7 @@ def calibrate(
     Raises UnderDetermined where the observations cannot tell the parameters, in words; ValueError for a name there is
     not.
     """
-    notes: list[str] = []
+    notes = []
     if model is None or (drafter is None and any(o.includes_drafter and o.gamma > 0 for o in observations)):
         ranked = compare_models(
             observations,
@@ -74,31 +78,22 @@ def calibrate(
             hardware=hardware,
             numbers=numbers,
             capture_limit_tokens=capture_limit_tokens,
+            capture_sizes=capture_sizes,
             curve=curve,
         )
         best = ranked[0]
         if best.calibration is None:
-            raise UnderDetermined("any model", "; ".join(f"{r.family}: {r.refusal}" for r in ranked))
-        model, drafter = family_named(best.family, hardware, numbers), best.drafter
+            raise UnderDetermined("any model", "; ".join(f"{r.family.name}: {r.refusal}" for r in ranked))
+        model, drafter = best.family, best.drafter
         notes.append(f"chosen by leave-one-load-out among {len(ranked)} models")
     family = family_named(model, hardware, numbers) if isinstance(model, str) else model
-    points = usable(observations, notes)
-    problem = problem_of(family, drafter, curve, points)
-    fit = Fit.of(problem, points.weight)
-    left_out: LeftOut | None = None
-    try:
-        left_out = leave_one_load_out(problem, points.weight)
-    except UnderDetermined as refusal:
-        notes.append(f"not judged on left-out loads: {refusal.problem}")
-    return calibration_of(
-        fit,
-        points.weight,
-        left_out=left_out,
-        bootstrap=bootstrap,
-        seed=seed,
-        capture_limit_tokens=capture_limit_tokens,
-        notes=notes,
-    )
+    prepared = Prepared.of(observations, capture_sizes, capture_limit_tokens)
+    problem = prepared.problem(family, drafter, curve)
+    fit = Fit.of(problem, prepared.inside.weight)
+    left_out, reason = _judged(fit)
+    if reason is not None:
+        notes.append(f"not judged on left-out loads: {reason}")
+    return calibration_of(prepared, fit, left_out=left_out, bootstrap=bootstrap, seed=seed, notes=notes)
 
 
 def compare_models(
@@ -109,6 +104,7 @@ def compare_models(
     hardware: Machine | None = None,
     numbers: ModelNumbers | None = None,
     capture_limit_tokens: int | None = None,
+    capture_sizes: CaptureSizes | None = None,
     curve: GivenCurves = None,
 ) -> list[RankedModel]:
     """Fit every model with every kind of drafter, and rank them by their mean error on loads left out.
@@ -118,41 +114,35 @@ def compare_models(
 
     Raises UnderDetermined where no observation is usable.
     """
-    notes: list[str] = []
-    points = usable(observations, notes)
+    prepared = Prepared.of(observations, capture_sizes, capture_limit_tokens)
     families = (
         families_for(hardware, numbers)
         if models is None
         else [family_named(m, hardware, numbers) if isinstance(m, str) else m for m in models]
     )
     kinds: Sequence[str | None] = [None]
-    if points.drafted.any():
+    if prepared.inside.drafted.any():
         kinds = DRAFTER_KINDS if drafters is None else drafters
     ranked = []
     for family, kind in product(families, kinds):
+        problem = prepared.problem(family, kind, curve)
         try:
-            problem = problem_of(family, kind, curve, points)
-            fit = Fit.of(problem, points.weight)
+            fit = Fit.of(problem, prepared.inside.weight)
         except UnderDetermined as refusal:
-            ranked.append(RankedModel(family.name, kind, None, None, refusal.problem))
+            ranked.append(RankedModel(family, kind, None, None, refusal.problem))
             continue
-        left_out: LeftOut | None = None
-        reason: str | None = None
-        try:
-            left_out = leave_one_load_out(problem, points.weight)
-        except UnderDetermined as refusal:
-            reason = refusal.problem
-        found = calibration_of(
-            fit,
-            points.weight,
-            left_out=left_out,
-            bootstrap=0,
-            seed=0,
-            capture_limit_tokens=capture_limit_tokens,
-            notes=notes,
-        )
-        ranked.append(RankedModel(family.name, kind, left_out, found, reason))
+        left_out, reason = _judged(fit)
+        found = calibration_of(prepared, fit, left_out=left_out, bootstrap=0, seed=0, notes=())
+        ranked.append(RankedModel(family, kind, left_out, found, reason))
     return sorted(ranked, key=_rank)
+
+
+def _judged(fit: Fit) -> tuple[LeftOut | None, str | None]:
+    """The errors on loads left out, or why there are none."""
+    try:
+        return leave_one_load_out(fit), None
+    except UnderDetermined as refusal:
+        return None, refusal.problem
 
 
 def _rank(model: RankedModel) -> tuple[int, float]:

@@ -1,13 +1,13 @@
-"""What is known before anything is measured, and the families by name."""
+"""What is known before anything is measured."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from adaptive_gamma.roofline.calibrate.families import LinearFamily, PlainPoolFamily, StepFamily
 from adaptive_gamma.roofline.hardware import Hardware, NumberFormat
+from adaptive_gamma.roofline.model_shape import ModelShape
 
-__all__ = ["Machine", "ModelNumbers", "families_for", "family_named"]
+__all__ = ["Experts", "Machine", "ModelNumbers"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +26,18 @@ class Machine:
 
 
 @dataclass(frozen=True, slots=True)
+class Experts:
+    """Of a mixture of experts."""
+
+    count: int
+    """Experts of a layer."""
+    active: int
+    """Of these, how many a token uses."""
+    bytes_of_all: float
+    """All experts of all layers."""
+
+
+@dataclass(frozen=True, slots=True)
 class ModelNumbers:
     """Sizes of a model as served."""
 
@@ -34,23 +46,23 @@ class ModelNumbers:
     flops_per_token: float
     """2 x the parameters that a token uses."""
     kv_bytes_per_token: float
-    experts: int | None = None
-    """Experts of a layer; None for a dense model."""
-    active_experts: int | None = None
-    """Of these, how many a token uses."""
-    expert_bytes: float | None = None
-    """Bytes of all experts of all layers, within ``weight_bytes``."""
+    experts: Experts | None = None
+    """None for a dense model."""
 
+    @classmethod
+    def of(cls, shape: ModelShape, bytes_per_weight: float) -> ModelNumbers:
+        """From a model's shape: 2 bytes per weight for bf16, 1 for fp8. KV cache values take two bytes.
 
-def families_for(hardware: Machine | None, numbers: ModelNumbers | None) -> list[StepFamily]:
-    """Every family that can be tried with what is known."""
-    return [LinearFamily(), PlainPoolFamily("log"), PlainPoolFamily("linear")]
-
-
-def family_named(name: str, hardware: Machine | None, numbers: ModelNumbers | None) -> StepFamily:
-    """A family by its name. Raises ValueError for a name there is not."""
-    by_name: dict[str, StepFamily] = {f.name: f for f in families_for(hardware, numbers)}
-    by_name["plain_pool"] = by_name["plain_pool/log"]
-    if name not in by_name:
-        raise ValueError(f"model must be one of {', '.join(by_name)}, not {name!r}")
-    return by_name[name]
+        Raises ValueError for a mixture of experts whose configuration does not tell how many experts a token uses.
+        """
+        total, active, routed = shape.total_parameters, shape.active_parameters, shape.experts
+        if total is None or active is None:
+            raise ValueError(f"{shape.name}: its configuration does not tell how many experts a token uses")
+        return cls(
+            weight_bytes=total * bytes_per_weight,
+            flops_per_token=2.0 * active,
+            kv_bytes_per_token=shape.kv_bytes_per_token(),
+            experts=None
+            if routed is None
+            else Experts(routed.count, routed.active, routed.parameters * bytes_per_weight),
+        )

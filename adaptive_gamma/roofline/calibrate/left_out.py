@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from adaptive_gamma.roofline.arrays import FloatArray
 from adaptive_gamma.roofline.calibrate.fit import Fit, Problem
 from adaptive_gamma.roofline.calibrate.refusal import UnderDetermined
 
@@ -24,12 +23,14 @@ class LeftOut:
     """(load, mean absolute error)."""
 
 
-def leave_one_load_out(problem: Problem, weights: FloatArray) -> LeftOut:
+def leave_one_load_out(fit: Fit) -> LeftOut:
     """Leave out each load in turn. Gamma 0 of a speculative engine, which tells the tax alone, is not judged.
+
+    The search in each part begins at the model's own start and where the whole fit ended, and keeps the better end.
 
     Raises UnderDetermined where without some load the rest does not tell the parameters, or there is one load only.
     """
-    points = problem.points
+    problem, points = fit.problem, fit.problem.points
     judged = ~points.taxed
     loads = np.unique(points.load[judged])
     if loads.size < 2:
@@ -40,11 +41,11 @@ def leave_one_load_out(problem: Problem, weights: FloatArray) -> LeftOut:
         rest = points.where(points.load != load)
         part = Problem(problem.family, problem.drafter, problem.yields, rest)
         try:
-            fit = Fit.of(part, weights[points.load != load])
+            apart = Fit.of(part, rest.weight, also_start=fit.by_name)
         except UnderDetermined as refusal:
             raise UnderDetermined(problem.name, f"without load {load:g}, {refusal.problem}") from refusal
         left = points.where(out)
-        error = np.abs(fit.seconds_per_token(left) / left.seconds - 1.0)
+        error = np.abs(apart.seconds_per_token(left) / left.seconds - 1.0)
         errors.append(error)
         by_load.append((float(load), float(error.mean())))
     together = np.concatenate(errors)

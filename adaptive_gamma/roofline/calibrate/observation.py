@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from adaptive_gamma.roofline.arrays import FloatArray
+from adaptive_gamma.roofline.capture import CaptureSizes
 
 __all__ = ["ALL_CLASSES", "Observation", "Points"]
 
@@ -67,7 +68,12 @@ class Observation:
     @property
     def tokens(self) -> float:
         """Tokens computed in a step."""
-        return self.batch * (self.gamma + 1) + self.prefill_tokens
+        return self.decode_tokens + self.prefill_tokens
+
+    @property
+    def decode_tokens(self) -> float:
+        """Of these, the ones that count towards the capture limit: batch x (gamma + 1)."""
+        return self.batch * (self.gamma + 1)
 
 
 def _check(name: str, value: object, holds: bool, expected: str) -> None:
@@ -87,6 +93,7 @@ class Points:
     speculative: npt.NDArray[np.bool_]
     context: FloatArray
     prefill: FloatArray
+    """Prompt tokens in a step, and what it is padded by."""
     seconds: FloatArray
     """Time per output token."""
     yield_known: FloatArray
@@ -99,20 +106,25 @@ class Points:
     load: FloatArray
 
     @classmethod
-    def of(cls, observations: Sequence[Observation]) -> Points:
+    def of(cls, observations: Sequence[Observation], capture: CaptureSizes | None = None) -> Points:
+        """As columns; with captured sizes, what a step is padded by counts as prompt tokens computed beside it."""
         classes = tuple(dict.fromkeys(o.request_class or ALL_CLASSES for o in observations))
         gamma = np.asarray([o.gamma for o in observations], dtype=np.int64)
+        batch = np.asarray([o.batch for o in observations], dtype=np.float64)
+        prefill = np.asarray([o.prefill_tokens for o in observations], dtype=np.float64)
+        if capture is not None:
+            prefill = prefill + capture.padded(batch * (gamma + 1)) - batch * (gamma + 1)
         known = np.asarray(
             [math.nan if o.tokens_per_step is None else o.tokens_per_step for o in observations], dtype=np.float64
         )
         return cls(
             observations=tuple(observations),
             classes=classes,
-            batch=np.asarray([o.batch for o in observations], dtype=np.float64),
+            batch=batch,
             gamma=gamma,
             speculative=np.asarray([o.speculative for o in observations], dtype=np.bool_),
             context=np.asarray([o.context_tokens for o in observations], dtype=np.float64),
-            prefill=np.asarray([o.prefill_tokens for o in observations], dtype=np.float64),
+            prefill=prefill,
             seconds=np.asarray([o.seconds_per_token for o in observations], dtype=np.float64),
             yield_known=np.where(gamma == 0, 1.0, known),
             class_index=np.asarray(

@@ -1,91 +1,74 @@
-"""Which numbers of a step time are free, and the step time they make."""
+"""Step times taken from measurements as they are: a table, and the plain pool's own curve."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
-import numpy.typing as npt
 from scipy.optimize import isotonic_regression
 
 from adaptive_gamma.roofline.arrays import FloatArray
+from adaptive_gamma.roofline.calibrate.family import Bound, BoundFamily, Scales
 from adaptive_gamma.roofline.calibrate.observation import Points
 from adaptive_gamma.roofline.calibrate.parameter import Parameter
 from adaptive_gamma.roofline.calibrate.refusal import UnderDetermined
-from adaptive_gamma.roofline.step_time import LinearStep, PlainPoolStep, StepTime
+from adaptive_gamma.roofline.step_time import PlainPoolStep, StepTime
 from adaptive_gamma.roofline.table_step import Interpolation, MeasuredTableStep
 
-__all__ = ["BoundFamily", "LinearFamily", "PlainPoolFamily", "StepFamily", "monotone_table"]
-
-TWO_LOADS = "two batches or gammas, so that the tokens in a step differ"
-TWO_CONTEXTS = "two context lengths, or plain and speculative steps at one"
+__all__ = ["PlainPoolFamily", "TableFamily", "monotone_table"]
 
 
-class BoundFamily(Protocol):
-    """A family ready to be fitted to given points."""
-
-    @property
-    def parameters(self) -> tuple[Parameter, ...]:
-        """The free numbers of the step time."""
-
-    @property
-    def fitted(self) -> npt.NDArray[np.bool_]:
-        """Which of the points it was bound to take part in the least squares."""
+@dataclass(frozen=True, slots=True)
+class _BoundTable(Bound):
+    knots: tuple[float, ...]
+    interpolation: Interpolation
 
     def step(self, values: FloatArray) -> StepTime:
-        """The step time at these values of the parameters."""
+        rising = tuple(np.cumsum(values).tolist())
+        return MeasuredTableStep(self.knots, (rising,), interpolation=self.interpolation)
 
 
-class StepFamily(Protocol):
-    """A form of step time with free numbers."""
+@dataclass(frozen=True, slots=True)
+class TableFamily:
+    """A table by tokens in the step that never falls, its points fitted together with the drafter and the acceptance.
+
+    It knows no context: observations at several contexts are fitted by one that takes their mean.
+    """
+
+    points: int = 8
+    """Most points of the table; they stand on token counts that were observed, spread by ratio."""
+    interpolation: Interpolation = "linear"
 
     @property
     def name(self) -> str:
-        """How results call it."""
+        return f"table/{self.points}"
 
     def bind(self, points: Points, weights: FloatArray) -> BoundFamily:
-        """Make it ready for points, each counted ``weights`` times.
-
-        Raises UnderDetermined where it cannot be made from them.
-        """
-
-
-@dataclass(frozen=True, slots=True)
-class _Bound:
-    """Free numbers that go straight into a step time."""
-
-    parameters: tuple[Parameter, ...]
-    fitted: npt.NDArray[np.bool_]
-
-
-@dataclass(frozen=True, slots=True)
-class _BoundLinear(_Bound):
-    def step(self, values: FloatArray) -> StepTime:
-        fixed, token, kv = values.tolist()
-        return LinearStep(fixed, token, kv)
+        fitted = ~points.taxed
+        counts = np.unique(points.tokens[fitted])
+        if counts.size < 2:
+            raise UnderDetermined(self.name, "needs steps of two token counts or more")
+        knots = _spread(counts, self.points)
+        least = Scales.of(points)
+        told_by = "steps of about as many tokens, with known yields or beside plain ones"
+        parameters = [Parameter(f"seconds[{knots[0]:g}]", 1e-9, 5.0, least.step_seconds, "s", told_by)]
+        parameters += [
+            Parameter(f"rise_to[{count:g}]", 0.0, 5.0, 0.2 * least.step_seconds, "s", told_by) for count in knots[1:]
+        ]
+        return _BoundTable(tuple(parameters), fitted, knots, self.interpolation)
 
 
-@dataclass(frozen=True, slots=True)
-class LinearFamily:
-    """t = t0 + c x tokens + k x KV tokens."""
-
-    name: str = "linear"
-
-    def bind(self, points: Points, weights: FloatArray) -> BoundFamily:
-        least, tokens, kv = _scales(points)
-        return _BoundLinear(
-            (
-                Parameter("fixed_seconds", least * 1e-6, 5.0, 0.7 * least, "s", TWO_LOADS),
-                Parameter("token_seconds", 0.0, 0.05, 0.3 * least / tokens, "s/token", TWO_LOADS),
-                Parameter("kv_token_seconds", 0.0, 1e-4, 0.1 * least / kv, "s/KV token", TWO_CONTEXTS, held_at=0.0),
-            ),
-            ~points.taxed,
-        )
+def _spread(counts: FloatArray, most: int) -> tuple[float, ...]:
+    """At most so many of the counts, the first and the last among them, spread by ratio."""
+    if counts.size <= most:
+        return tuple(counts.tolist())
+    wanted = np.geomspace(counts[0], counts[-1], most)
+    nearest = np.abs(np.log(counts)[None, :] - np.log(wanted)[:, None]).argmin(axis=1)
+    return tuple(counts[np.unique(nearest)].tolist())
 
 
 @dataclass(frozen=True, slots=True)
-class _BoundPlainPool(_Bound):
+class _BoundPlainPool(Bound):
     pool: PlainPoolStep
 
     def step(self, values: FloatArray) -> StepTime:
@@ -124,6 +107,7 @@ def monotone_table(
         tokens: tokens in the step, at two different counts or more.
         seconds: what the step took; repeats of a count are averaged (geometric mean).
         weights: how much each point counts, > 0.
+        interpolation: between the points.
     """
     counts, of = np.unique(tokens, return_inverse=True)
     total = np.bincount(of, weights)
@@ -132,11 +116,3 @@ def monotone_table(
     # A pooled block comes back equal up to rounding; a table may not fall by even that.
     rising = np.maximum.accumulate(levelled)
     return MeasuredTableStep(tuple(counts.tolist()), (tuple(rising.tolist()),), interpolation=interpolation)
-
-
-def _scales(points: Points) -> tuple[float, float, float]:
-    """Typical step seconds at the least load, tokens, and KV tokens."""
-    known = np.where(np.isnan(points.yield_known), 1.0 + 0.6 * points.gamma, points.yield_known)
-    least = float((points.seconds * known).min())
-    kv = float(np.median(points.batch * points.context))
-    return least, float(np.median(points.tokens)), max(kv, 1.0)

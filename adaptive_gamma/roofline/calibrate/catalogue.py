@@ -1,0 +1,41 @@
+"""The families by name."""
+
+from __future__ import annotations
+
+from adaptive_gamma.roofline.calibrate.family import StepFamily
+from adaptive_gamma.roofline.calibrate.known import Machine, ModelNumbers
+from adaptive_gamma.roofline.calibrate.measured import PlainPoolFamily, TableFamily
+from adaptive_gamma.roofline.calibrate.parametric import LinearFamily, MoeFamily, RooflineFamily
+
+__all__ = ["families_for", "family_named"]
+
+
+def families_for(hardware: Machine | None, numbers: ModelNumbers | None) -> list[StepFamily]:
+    """Every family worth trying with what is known.
+
+    A mixture of experts is tried unless the model is known to be dense, a roofline where peaks and sizes are known.
+    """
+    dense = numbers is not None and numbers.experts is None
+    share = None if numbers is None or numbers.experts is None else numbers.experts.active / numbers.experts.count
+    found: list[StepFamily] = [LinearFamily()]
+    if not dense:
+        found.append(MoeFamily(share))
+    if hardware is not None and numbers is not None:
+        found.append(RooflineFamily(hardware, numbers))
+    return [*found, PlainPoolFamily("log"), PlainPoolFamily("linear"), TableFamily()]
+
+
+def family_named(name: str, hardware: Machine | None, numbers: ModelNumbers | None) -> StepFamily:
+    """A family by its name, made with what is known.
+
+    Raises ValueError for a name there is not, and for a roofline without peaks and sizes.
+    """
+    by_name = {f.name: f for f in families_for(hardware, numbers)}
+    by_name.setdefault("moe", MoeFamily())
+    by_name["plain_pool"] = by_name["plain_pool/log"]
+    by_name["table"] = TableFamily()
+    if name == "roofline" and name not in by_name:
+        raise ValueError("model 'roofline' needs the peaks of the hardware and the sizes of the model")
+    if name not in by_name:
+        raise ValueError(f"model must be one of roofline, {', '.join(by_name)}, not {name!r}")
+    return by_name[name]
