@@ -1,0 +1,178 @@
+"""Cells into what a calibration takes: the time per token of a decoding batch, with context and prompt tokens."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from adaptive_gamma.bench.cells import Cells
+from adaptive_gamma.bench.curves import ClassCurve, class_curves
+from adaptive_gamma.bench.importers.finding import Findings, ImportFinding
+from adaptive_gamma.bench.row import SweepRow
+from adaptive_gamma.roofline import draft_length_varies
+from adaptive_gamma.roofline.calibrate import Observation
+
+__all__ = ["STEP_CLASS", "SweepObservations", "decoding_batch", "sweep_observations"]
+
+STEP_CLASS = "(single steps)"
+"""Class of steps that were timed directly: they tell a step's time and nothing of acceptance."""
+MOST_SHORT = 0.15
+"""Share of draft tokens that may be missing (drafts cut off at a request's end) for a step to count as B (g + 1)."""
+LEAST_DRAFTED = 0.75
+"""Share of the output that steps with drafts must have made; below it the other steps' time is in the mix."""
+
+
+@dataclass(frozen=True, slots=True)
+class SweepObservations:
+    """What a sweep tells a calibration: observations, acceptance by class, and what was left out and why."""
+
+    observations: tuple[Observation, ...]
+    curves: dict[str, ClassCurve]
+    findings: tuple[ImportFinding, ...]
+
+
+def sweep_observations(
+    cells: Cells, *, prompts_cached: bool = False, fit_acceptance: bool = False
+) -> SweepObservations:
+    """One observation for each run of each cell, and for each kind of single step.
+
+    Args:
+        cells: of one engine, model and drafter.
+        prompts_cached: the prompts were in the engine's prefix cache, so that steps held no prompt tokens.
+        fit_acceptance: take speculative runs without any acceptance, whose tokens per step are then fitted; an engine
+            that drafted nothing looks the same, so this must be known from elsewhere.
+    """
+    findings = Findings()
+    rows = [row for cell in cells.cells for row in cell.rows]
+    mixed = _mixed_totals(rows)
+    observations: list[tuple[SweepRow, Observation]] = []
+    for row in rows:
+        seen = _of_run(row, row.source in mixed, prompts_cached, fit_acceptance, findings)
+        if seen is not None:
+            observations.append((row, seen))
+    curves = class_curves([row for row, _ in observations], findings)
+    observations += [(row, seen) for row in cells.steps if (seen := _of_step(row, findings)) is not None]
+    kept = _of_known_context(observations, findings)
+    return SweepObservations(tuple(kept), curves, tuple(findings.items))
+
+
+def decoding_batch(row: SweepRow) -> float | None:
+    """Mean number of sequences that decode together: tokens/s x time per token, for that is how many make them.
+
+    A request waiting for its first token is in flight but not in the batch, so this is below the concurrency. Without
+    both figures, the concurrency measured, else the one asked for.
+    """
+    tpot = row.tpot_mean_s or row.tpot_p50_s
+    if tpot and row.output_tokens_per_s:
+        later = 1.0 if not row.output_tokens else max(row.output_tokens - 1.0, 0.0) / row.output_tokens
+        batch = row.output_tokens_per_s * later * tpot
+        if batch > 0:
+            return batch if row.concurrency_asked is None else min(batch, float(row.concurrency_asked))
+    return row.concurrency or (None if row.concurrency_asked is None else float(row.concurrency_asked))
+
+
+def _of_run(
+    row: SweepRow, mixed: bool, prompts_cached: bool, fit_acceptance: bool, findings: Findings
+) -> Observation | None:
+    gamma, tpot, batch = row.gamma or 0, row.tpot_p50_s or row.tpot_mean_s, decoding_batch(row)
+    if not tpot or not batch:
+        findings.refused(row.source, "no time per token or no load", "tpot_p50_s")
+        return None
+    per_step: float | None = None
+    if gamma:
+        problem = _acceptance_problem(row, gamma, mixed, fit_acceptance)
+        if problem is not None:
+            findings.refused(row.source, problem, "acceptance")
+            return None
+        per_step = row.acceptance.mean_length if row.acceptance is not None else None
+    prefill = 0.0
+    if not prompts_cached and row.input_tokens and row.output_tokens:
+        prefill = batch * (per_step or 1.0) * row.input_tokens / row.output_tokens
+    return Observation(
+        batch=batch,
+        gamma=gamma,
+        speculative=bool(row.speculative),
+        context_tokens=(row.input_tokens or 0.0) + 0.5 * (row.output_tokens or 0.0),
+        prefill_tokens=prefill,
+        seconds_per_token=tpot,
+        tokens_per_step=None if per_step is None else min(per_step, gamma + 1.0),
+        request_class=row.request_class,
+        run=row.run,
+        failed_share=row.failed / max(row.completed + row.failed, 1),
+        label=str(row.source),
+        load=float(row.concurrency_asked or row.concurrency or batch),
+    )
+
+
+def _acceptance_problem(row: SweepRow, gamma: int, mixed: bool, fit_acceptance: bool) -> str | None:
+    """Why a speculative run's time per token cannot be made into a step's time, or None."""
+    seen = row.acceptance
+    if seen is None or seen.mean_length is None:
+        if fit_acceptance:
+            return None
+        return (
+            f"not known at gamma {gamma}: the engine may have drafted nothing (--fit-acceptance takes it all the same)"
+        )
+    if seen.mean_length > (gamma + 1.0) * (1 + 1e-6):
+        return f"{seen.mean_length:g} tokens a step are more than gamma {gamma} can give"
+    if mixed:
+        return "is a server's total over several classes or data sets, so it is none of this run"
+    if draft_length_varies(seen.drafts, seen.draft_tokens, gamma, MOST_SHORT) and seen.drafts:
+        length = (seen.draft_tokens or 0) / seen.drafts
+        return f"drafts had {length:.2f} of {gamma} tokens on average, so a step is not batch x (gamma + 1) tokens"
+    if seen.drafts and row.output_tokens and not seen.cumulative:
+        made = seen.drafts * seen.mean_length / (row.completed * max(row.output_tokens - 1.0, 1.0))
+        if made < LEAST_DRAFTED:
+            return f"only {made:.0%} of the output came from steps with drafts; the others' time is in the mix"
+    return None
+
+
+def _mixed_totals(rows: Sequence[SweepRow]) -> set[object]:
+    """Sources of rows whose acceptance is a server's running total over more than one kind of traffic."""
+    kinds: dict[int | None, set[tuple[str | None, str | None]]] = defaultdict(set)
+    for row in rows:
+        if row.acceptance is not None and row.acceptance.cumulative:
+            kinds[row.gamma].add((row.dataset, row.request_class))
+    return {
+        row.source
+        for row in rows
+        if row.acceptance is not None and row.acceptance.cumulative and len(kinds[row.gamma]) > 1
+    }
+
+
+def _of_step(row: SweepRow, findings: Findings) -> Observation | None:
+    step = row.step
+    assert step is not None  # Cells.steps holds only such rows
+    gamma = row.gamma or 0
+    if step.tokens_per_sequence is not None and abs(step.tokens_per_sequence - gamma - 1.0) > 1e-6:
+        findings.refused(
+            row.source, f"{step.tokens_per_sequence:g} tokens a sequence are not those of gamma {gamma}", "step"
+        )
+        return None
+    if step.seconds <= 0 or step.sequences <= 0:
+        findings.refused(row.source, "a step without time or sequences", "step")
+        return None
+    return Observation(
+        batch=float(step.sequences),
+        gamma=gamma,
+        speculative=bool(row.speculative),
+        context_tokens=step.context_tokens or 0.0,
+        prefill_tokens=float(step.prefill_tokens),
+        seconds_per_token=step.seconds,
+        tokens_per_step=1.0,
+        request_class=STEP_CLASS,
+        run=row.run,
+        label=str(row.source),
+        includes_drafter=step.includes_drafter,
+    )
+
+
+def _of_known_context(seen: Sequence[tuple[SweepRow, Observation]], findings: Findings) -> list[Observation]:
+    """All of them where none knows its context; else those that do, for 0 would say that the others have none."""
+    if not any(observation.context_tokens for _, observation in seen):
+        return [observation for _, observation in seen]
+    for row, observation in seen:
+        if not observation.context_tokens:
+            findings.refused(row.source, "no context length, while other rows have one", "input_tokens")
+    return [observation for _, observation in seen if observation.context_tokens]
