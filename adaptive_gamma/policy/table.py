@@ -142,6 +142,10 @@ class Policy:
             return row[-1]
         return limit if limit >= self.min_gamma else 0
 
+    def largest_gamma(self, batch: int) -> int | None:
+        """The largest gamma whose step is captured at a batch; None where the policy has no capture limit."""
+        return self.cost.largest_gamma(batch)
+
     def speedup(self, request_class: str, batch: int, gamma: int, context_tokens: float | None = None) -> float:
         """Predicted tokens per second over those of a plain replica at the same batch."""
         plain = self.step_seconds(batch, 0, context_tokens, speculative=False)

@@ -11,9 +11,12 @@ from adaptive_gamma.routing.classify import (
 )
 from adaptive_gamma.routing.decide import DecisionLimits, decide, least_loaded
 from adaptive_gamma.routing.decision import Candidate, Decision, RequestNeeds
-from adaptive_gamma.routing.load import load_of
+from adaptive_gamma.routing.gamma_candidates import GammaCandidate, GammaPrices
+from adaptive_gamma.routing.gamma_pilot import GammaPilot, LoadTrack
+from adaptive_gamma.routing.load import batch_of, load_of
 from adaptive_gamma.routing.pricing import PolicyPrices, PriceBook
 from adaptive_gamma.routing.replica import GammaSchedule, GammaSetting, Pool, ReplicaState
+from adaptive_gamma.routing.set_gamma import GammaDecision, GammaInputs, GammaMemory, GammaRules, choose_gamma
 
 __all__ = [
     "BLOCK_CHARACTERS",
@@ -24,8 +27,16 @@ __all__ = [
     "ClassRule",
     "Decision",
     "DecisionLimits",
+    "GammaCandidate",
+    "GammaDecision",
+    "GammaInputs",
+    "GammaMemory",
+    "GammaPilot",
+    "GammaPrices",
+    "GammaRules",
     "GammaSchedule",
     "GammaSetting",
+    "LoadTrack",
     "Locality",
     "PolicyPrices",
     "Pool",
@@ -34,7 +45,9 @@ __all__ = [
     "ReplicaState",
     "RequestClassifier",
     "RequestNeeds",
+    "batch_of",
     "canonical_class",
+    "choose_gamma",
     "classify_prompt",
     "decide",
     "least_loaded",

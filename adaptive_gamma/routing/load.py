@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from adaptive_gamma.routing.replica import ReplicaState
 
-__all__ = ["load_of", "ramped_load", "typical_foreign_load"]
+__all__ = ["batch_of", "load_of", "ramped_load", "typical_foreign_load"]
 
 _LEAST_SHARE = 0.1
 """What a replica is good for at the very start of its ramp."""
@@ -21,6 +21,18 @@ def load_of(state: ReplicaState, now: float) -> int | None:
     if state.running is None or state.fresh_until < now:
         return None
     return state.in_flight + max(0, state.running + (state.waiting or 0) - state.in_flight_at_scrape)
+
+
+def batch_of(state: ReplicaState, now: float) -> int | None:
+    """Sequences that share a step of the engine; None when not known.
+
+    While requests wait in the engine its batch is what it runs; else what has come and gone since the scrape counts.
+    """
+    if state.running is None or state.fresh_until < now:
+        return None
+    if state.waiting:
+        return state.running
+    return max(0, state.running + state.in_flight - state.in_flight_at_scrape)
 
 
 def typical_foreign_load(states: Sequence[ReplicaState], now: float) -> int:
