@@ -3,7 +3,8 @@
     AdaptiveGammaError
     ├── ConfigurationError      a file, key or value the operator can correct; stops the start, exit code 2
     │   ├── PolicyError         the same, in a policy file
-    │   └── SweepError          the same, in a benchmark's result file
+    │   ├── SweepError          the same, in a benchmark's result file
+    │   └── ExportRefused       an engine would reject, or silently drop, the schedule asked for
     ├── TraceError              a line of a trace file that cannot be read
     ├── NoReplica               no replica can take the request
     ├── ScrapeError             an engine's page that could not be fetched or understood; the reading is unknown
@@ -26,6 +27,7 @@ __all__ = [
     "AdaptiveGammaError",
     "ConfigurationError",
     "ConnectError",
+    "ExportRefused",
     "NoReplica",
     "PolicyError",
     "ProtocolError",
@@ -65,6 +67,10 @@ class PolicyError(ConfigurationError):
 
 class SweepError(ConfigurationError):
     """A benchmark result that cannot be used; ``source`` is ``file`` or ``file:line``, ``key`` the field."""
+
+
+class ExportRefused(ConfigurationError):
+    """A schedule that the engine would reject or silently drop; the message says what to do instead."""
 
 
 class TraceError(AdaptiveGammaError):

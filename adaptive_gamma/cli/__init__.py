@@ -15,7 +15,7 @@ __all__ = ["main"]
 _SUBCOMMANDS = {
     "demo": ("adaptive_gamma.cli.demo", "Route real prompts between two real engines, and watch."),
     "dry-run": ("adaptive_gamma.cli.dry_run", "Replay a trace through the decision, against every fixed gamma."),
-    "policy": ("adaptive_gamma.cli.policy", "Build, check and show policy tables."),
+    "policy": ("adaptive_gamma.cli.policy", "Build, check, show and export policy tables."),
     "roofline": ("adaptive_gamma.cli.roofline", "Print what a policy's physics says for each batch and gamma."),
     "serve": ("adaptive_gamma.cli.serve", "Run the reverse proxy in front of inference replicas."),
     "simulate-engine": ("adaptive_gamma.cli.simulate_engine", "Run a simulated vLLM server (no model, no GPU)."),

@@ -25,7 +25,7 @@ class Finding:
         return f"{self.key}: {self.message}"
 
 
-def lint_policy(policy: Policy, median_load: int | None = None) -> list[Finding]:
+def lint_policy(policy: Policy, median_load: float | None = None) -> list[Finding]:
     """Remarks on a policy that passed its checks.
 
     Args:
@@ -64,7 +64,7 @@ def lint_policy(policy: Policy, median_load: int | None = None) -> list[Finding]
     return found
 
 
-def _cell_findings(policy: Policy, key: str, cell: CellTable, median_load: int | None) -> list[Finding]:
+def _cell_findings(policy: Policy, key: str, cell: CellTable, median_load: float | None) -> list[Finding]:
     found: list[Finding] = []
     first_gamma = cell.best_gamma[0][2]
     if first_gamma == policy.max_gamma:

@@ -1,4 +1,4 @@
-"""``adaptive-gamma policy``: build, show and check policy files."""
+"""``adaptive-gamma policy``: build, show, check and export policy files."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import click
 
 from adaptive_gamma.cli.policy.build import build_command
 from adaptive_gamma.cli.policy.check import check_command
+from adaptive_gamma.cli.policy.export import export_command
 from adaptive_gamma.cli.policy.options import whole_numbers
 from adaptive_gamma.cli.policy.show import show_command
 
@@ -14,11 +15,11 @@ __all__ = ["command", "whole_numbers"]
 
 @click.group("policy", context_settings={"help_option_names": ["-h", "--help"]})
 def command() -> None:
-    """Build, check and show policy tables.
+    """Build, check, show and export policy tables.
 
     A POLICY is a file, or the name of one that ships with the package, such as article-h100-27b.
     """
 
 
-for _subcommand in (build_command, show_command, check_command):
+for _subcommand in (build_command, show_command, check_command, export_command):
     command.add_command(_subcommand)

@@ -1,0 +1,40 @@
+"""One engine table serves all classes of a policy: with which weights."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+from adaptive_gamma.errors import ConfigurationError, nearest
+from adaptive_gamma.policy.table import CLASS_ALIASES, Policy
+
+__all__ = ["class_mix"]
+
+
+def class_mix(policy: Policy, weights: Mapping[str, float] | None) -> dict[str, float]:
+    """Shares of the running sequences by the policy's classes, adding up to 1.
+
+    None is the policy's default class alone: its prior is the pooled one. ``code``, ``math`` and ``prose`` mean what
+    they mean everywhere; weights of names that mean one class add up.
+
+    Raises ConfigurationError for a class the policy lacks, for a weight that is not a number >= 0, and where all are 0.
+    """
+    if weights is None:
+        return {policy.default_class: 1.0}
+    mixed: dict[str, float] = {}
+    for name, weight in weights.items():
+        meant = name if name in policy.classes else CLASS_ALIASES.get(name, name)
+        if meant not in policy.classes:
+            raise ConfigurationError(
+                "class mix",
+                name,
+                f"no such class; there are {', '.join(policy.classes)}",
+                nearest(name, policy.classes),
+            )
+        if not (math.isfinite(weight) and weight >= 0):
+            raise ConfigurationError("class mix", name, f"expected a weight >= 0, not {weight!r}")
+        mixed[meant] = mixed.get(meant, 0.0) + float(weight)
+    total = sum(mixed.values())
+    if not (0 < total < math.inf):
+        raise ConfigurationError("class mix", "", "expected at least one weight above 0")
+    return {name: weight / total for name, weight in mixed.items() if weight > 0}

@@ -1,0 +1,339 @@
+"""vLLM: ``num_speculative_tokens_per_batch_size`` in ``--speculative-config``.
+
+A list of [first batch, last batch, K], both ends included; the batch is the number of requests scheduled in the step,
+prompt chunks too. Rules of vLLM 0.24-0.33 (vllm/v1/spec_decode/dynamic/utils.py): non-empty list of three-item lists,
+the first range starts at 1, ranges do not overlap, K >= 0; a gap and the tail take the K before them; K is cut to
+``num_speculative_tokens``.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from adaptive_gamma.errors import ConfigurationError
+from adaptive_gamma.policy.export.engine import (
+    EngineExport,
+    Gate,
+    ServerOptions,
+    Situation,
+    drafter_family,
+    gated,
+    read_version,
+    refuse,
+)
+from adaptive_gamma.policy.export.notes import Note
+from adaptive_gamma.policy.export.schedule import Schedule, ScheduleOptions, make_schedule
+from adaptive_gamma.policy.export.version import Version, version_text
+from adaptive_gamma.policy.table import Policy
+
+__all__ = ["GATES", "METHODS", "TABLE_KEY", "export_vllm", "gate_notes", "runner_of", "vllm_method"]
+
+TABLE_KEY = "num_speculative_tokens_per_batch_size"
+
+METHODS = {
+    "eagle1": "eagle",
+    "eagle3": "eagle3",
+    "mtp": "mtp",
+    "ngram": "ngram",
+    "draft-model": "draft_model",
+    "dflash": "dflash",
+    "dspark": "dspark",
+    "p-eagle": "p-eagle",
+}
+"""Our drafter family: vLLM's method. ``p-eagle`` is written as eagle3 with parallel_drafting."""
+
+READ_UP_TO: Version = (0, 33, 0)
+_V2_DEFAULT: Version = (0, 29, 0)
+_AUTOREGRESSIVE = frozenset({"eagle", "eagle3", "mtp", "draft_model"})
+_V1_KNOWS = frozenset({"ngram", "eagle", "eagle3", "mtp", "draft_model", "dflash"})
+_V1_ONLY = frozenset({"suffix", "custom_class", "p-eagle"})
+_NEEDS_NO_MODEL = frozenset({"ngram", "mtp", "suffix"})
+
+GATES: tuple[Gate, ...] = (
+    Gate(
+        "refusal",
+        "no_table",
+        f"{TABLE_KEY} is not known before 0.24",
+        "vLLM PR #32374",
+        before=(0, 24, 0),
+    ),
+    Gate(
+        "refusal",
+        "data_parallel_deadlock",
+        "under data parallelism ranks can pick different K, and 0.24 and 0.25 have no guard against the deadlock that "
+        "follows; the guard came with 0.26",
+        "vLLM PR #45963",
+        since=(0, 24, 0),
+        before=(0, 26, 0),
+        data_parallel=True,
+    ),
+    Gate(
+        "refusal",
+        "data_parallel_drops_table",
+        "with data parallelism above 1 the server warns, drops the table and drafts num_speculative_tokens at every "
+        "load; start single-rank replicas behind a router instead",
+        "vllm/config/vllm.py, PR #45963",
+        since=(0, 26, 0),
+        data_parallel=True,
+    ),
+    Gate(
+        "refusal",
+        "v1_drops_method",
+        "Model Runner V1 drops the table for this method (it keeps it for ngram, eagle, eagle3, mtp, draft_model, "
+        "dflash) and drafts num_speculative_tokens at every load",
+        "vllm/config/vllm.py of 0.33",
+        since=(0, 33, 0),
+        runner="v1",
+        other_methods=_V1_KNOWS | {"p-eagle"},
+    ),
+    Gate(
+        "warning",
+        "v1_method_unknown",
+        "whether Model Runner V1 follows the table for this method is not known before 0.33, where it is dropped",
+        "vllm/config/vllm.py of 0.33",
+        since=(0, 24, 0),
+        before=(0, 33, 0),
+        runner="v1",
+        other_methods=_V1_KNOWS | {"p-eagle"},
+    ),
+    Gate(
+        "warning",
+        "v1_piecewise",
+        "on Model Runner V1 a table turns full CUDA graphs into PIECEWISE ones, which costs every step (measured: 232 "
+        "tokens/s static became 24-157); VLLM_USE_V2_MODEL_RUNNER=1 keeps them",
+        "vllm/config/vllm.py; vLLM issue #49548",
+        since=(0, 24, 0),
+        runner="v1",
+    ),
+    Gate(
+        "warning",
+        "v2_ignores_table",
+        "Model Runner V2 ignores the table's K for autoregressive drafters before 0.32: it drafts "
+        "num_speculative_tokens and throws the rest away, so the drafter's time is not saved",
+        "vLLM issue #51510, PRs #51575 and #57053",
+        since=(0, 24, 0),
+        before=(0, 32, 0),
+        runner="v2",
+        methods=_AUTOREGRESSIVE,
+    ),
+    Gate(
+        "warning",
+        "v2_ignores_table",
+        "Model Runner V2 ignores the table's K for DFlash before 0.33: it drafts num_speculative_tokens and throws the "
+        "rest away, so the drafter's time is not saved",
+        "vLLM issue #51510, PR #57053",
+        since=(0, 24, 0),
+        before=(0, 33, 0),
+        runner="v2",
+        methods=frozenset({"dflash"}),
+    ),
+    Gate(
+        "warning",
+        "v2_method_unknown",
+        "whether Model Runner V2 drafts only the table's K for DSpark is not known; look at per-request drafted counts",
+        "no source",
+        since=(0, 24, 0),
+        runner="v2",
+        methods=frozenset({"dspark"}),
+    ),
+    Gate(
+        "warning",
+        "v2_by_architecture",
+        "0.24 to 0.28 use Model Runner V2 for some architectures only; V1 was taken here. The start-up log says which",
+        "vllm/config/vllm.py",
+        since=(0, 24, 0),
+        before=_V2_DEFAULT,
+        runner="v1",
+    ),
+    Gate(
+        "note",
+        "rocm_v1",
+        "on ROCm 0.30 and 0.31 keep some models on Model Runner V1, where full CUDA graphs are lost",
+        "vllm/config/vllm.py",
+        since=(0, 30, 0),
+        before=(0, 32, 0),
+        runner="v2",
+    ),
+    Gate(
+        "note",
+        "v2_may_fall_back",
+        "Model Runner V2 may fall back to V1 for this method (the log says 'using the V1 model runner instead'); full "
+        "CUDA graphs then become PIECEWISE",
+        "vllm/config/vllm.py",
+        since=_V2_DEFAULT,
+        runner="v2",
+        methods=frozenset({"ngram", "draft_model"}),
+    ),
+    Gate(
+        "note",
+        "adaptive_verification",
+        "the engine has adaptive verification for this drafter (enable_adaptive_verification; not with LoRA, pipeline "
+        "parallelism, eager mode or backends without full graphs): measured up to 8 % over the best fixed K. Where it "
+        "runs, prefer it to a table",
+        "vLLM PR #47808",
+        since=(0, 28, 0),
+        methods=frozenset({"dspark"}),
+    ),
+    Gate(
+        "note",
+        "adaptive_verification",
+        "the engine has adaptive verification for model-based drafters (enable_adaptive_verification; not with LoRA, "
+        "pipeline parallelism, eager mode or backends without full graphs). Where it runs, compare it with this table",
+        "vLLM PR #52228",
+        since=(0, 30, 0),
+        methods=frozenset({"eagle", "eagle3", "mtp", "dflash"}),
+    ),
+    Gate(
+        "note",
+        "multiple_of_mtp_layers",
+        "num_speculative_tokens must be a multiple of the model's MTP layers (n_predict)",
+        "vllm/config/speculative.py",
+        methods=frozenset({"mtp"}),
+    ),
+    Gate(
+        "note",
+        "batch_counts_prefill",
+        "the table's batch is the number of requests scheduled in a step, prompt chunks included and waiting ones not; "
+        "K acts one step later, without hysteresis",
+        "vllm/v1/core/sched/scheduler.py",
+        since=(0, 24, 0),
+    ),
+    Gate(
+        "note",
+        "attention_backend",
+        "an attention backend without uniform-batch graphs (FlashInfer off Blackwell) turns speculation PIECEWISE as "
+        "well (-16 % measured); look for 'is not supported with spec-decode for attention backend' in the log",
+        "vLLM issue #49547",
+        since=(0, 24, 0),
+    ),
+    Gate(
+        "note",
+        "zero_keeps_drafter",
+        "at K=0 the drafter still runs its prefill and keeps its KV cache",
+        "vLLM PR #51575",
+        since=(0, 24, 0),
+        zero=True,
+    ),
+)
+
+
+def vllm_method(policy: Policy, options: ServerOptions) -> str | None:
+    """vLLM's method, as given or as the policy's drafter family means; None where neither says."""
+    if options.method is not None:
+        return options.method
+    family = drafter_family(policy)
+    return METHODS.get(family) if family is not None else None
+
+
+def runner_of(version: Version, method: str | None, options: ServerOptions) -> tuple[str, list[Note]]:
+    """The model runner the server will use."""
+    if method in _V1_ONLY:
+        said = Note(
+            "warning",
+            "v2_falls_back",
+            f"Model Runner V2 does not support {method}; the server uses V1",
+            "vllm/config/vllm.py",
+        )
+        return "v1", [said] if options.runner == "v2" or version >= _V2_DEFAULT else []
+    if options.runner != "auto":
+        return options.runner, []
+    return ("v2" if version >= _V2_DEFAULT or method == "dspark" else "v1"), []
+
+
+def gate_notes(version: Version, method: str | None, server: ServerOptions, has_zero: bool) -> list[Note]:
+    """What is known of a table on such a server."""
+    runner, notes = runner_of(version, method, server)
+    found = [*notes, *gated(GATES, Situation(version, runner, method, server.data_parallel, has_zero))]
+    return [note for note in found if note.code != "v2_by_architecture" or server.runner == "auto"]
+
+
+def export_vllm(policy: Policy, server: ServerOptions, options: ScheduleOptions) -> EngineExport:
+    """The table, the speculative config and the command line.
+
+    Raises ConfigurationError for options out of range, ExportRefused where the version would reject or drop the table.
+    """
+    version = read_version(server.version, "vllm")
+    if version is None:
+        raise ConfigurationError(
+            "vllm version", "", "give the engine's version: what it does with the table depends on it"
+        )
+    method = vllm_method(policy, server)
+    made = make_schedule(policy, options)
+    notes = gate_notes(version, method, server, made.has_zero)
+    refuse("vllm", version, notes, made)
+    table = [[step.first, step.last, step.gamma] for step in made.steps]
+    config = _config(method, server, made, table)
+    flags = ["vllm", "serve", server.model or "MODEL", "--speculative-config", json.dumps(config)]
+    flags += ["--max-num-seqs", str(made.max_batch)]
+    if made.capture_limit_tokens is not None:
+        flags += ["--max-cudagraph-capture-size", str(made.capture_limit_tokens)]
+    return EngineExport(
+        engine="vllm",
+        version=version_text(version),
+        policy=policy.name,
+        schedule=made,
+        table_key=TABLE_KEY,
+        table=table,
+        config=config,
+        flags=tuple(flags),
+        notes=(*notes, *_own_notes(method, version, server, made), *made.notes),
+    )
+
+
+def _config(method: str | None, server: ServerOptions, made: Schedule, table: list[list[int]]) -> dict[str, Any]:
+    config: dict[str, Any] = {}
+    if method is not None:
+        config["method"] = "eagle3" if method == "p-eagle" else method
+    if method == "p-eagle":
+        config["parallel_drafting"] = True
+    if method not in _NEEDS_NO_MODEL or server.draft_model is not None:
+        config["model"] = server.draft_model or "DRAFT_MODEL"
+    # The maximum sizes buffers and graphs, and cuts every K above it.
+    config["num_speculative_tokens"] = max(made.max_gamma, 1)
+    config[TABLE_KEY] = table
+    return config
+
+
+def _own_notes(method: str | None, version: Version, server: ServerOptions, made: Schedule) -> list[Note]:
+    found: list[Note] = []
+    if method is None:
+        found.append(
+            Note(
+                "note",
+                "method_unknown",
+                "the policy does not say what its drafter is; the method is left to the engine",
+            )
+        )
+    if version > READ_UP_TO:
+        found.append(
+            Note(
+                "warning",
+                "newer_than_read",
+                f"these rules were read up to vLLM {version_text(READ_UP_TO)}; proposals add a context axis to the "
+                f"table",
+                "vLLM PR #48944, issue #54801",
+            )
+        )
+    found.append(
+        Note(
+            "note",
+            "tail",
+            f"beyond {made.max_batch} sequences the server keeps the last K: --max-num-seqs {made.max_batch} belongs "
+            f"to the table",
+            "vllm/v1/spec_decode/dynamic/utils.py",
+        )
+    )
+    distinct = len({step.gamma for step in made.steps})
+    if runner_of(version, method, server)[0] == "v2" and distinct > 1:
+        found.append(
+            Note(
+                "note",
+                "graphs_per_gamma",
+                f"one set of CUDA graphs is captured for each distinct K: {distinct} sets of memory and start-up time",
+                "vllm/v1/worker/gpu/cudagraph_utils.py",
+            )
+        )
+    if server.model is None or ("DRAFT_MODEL" in json.dumps(_config(method, server, made, []))):
+        found.append(Note("note", "placeholders", "replace MODEL and DRAFT_MODEL, or give --model and --draft-model"))
+    return found
