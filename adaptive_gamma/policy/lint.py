@@ -5,13 +5,26 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 
-from adaptive_gamma.policy.schema import CellTable
+from adaptive_gamma.policy.dead_band import edge_on_load
+from adaptive_gamma.policy.schema import (
+    AutoregressiveInput,
+    CellTable,
+    ClassPrior,
+    ParallelInput,
+    PlainPoolInput,
+    RooflineInput,
+)
 from adaptive_gamma.policy.table import Policy
 
 __all__ = ["Finding", "lint_policy"]
 
 _MANY_RANGES = 8
-_DEAD_BAND = 0.1
+_NOISE = 0.05
+"""A gain below this share is within the noise of most benchmarks (1-10 %)."""
+_CHEAP_PASS = 0.06
+_CHEAP_PARALLEL = 0.10
+_FALLS = 0.85
+"""Conditional acceptance whose last position is below this share of the first one falls."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,13 +52,9 @@ def lint_policy(policy: Policy, median_load: float | None = None) -> list[Findin
             cells += _cell_findings(policy, f"table.classes.{name}.{context}", cell, median_load)
     found = _once(cells, len(policy.table.classes) * len(policy.context_buckets))
     for name, prior in policy.inputs.classes.items():
-        if prior.reading == "conditional" and prior.rates is not None:
-            found.append(
-                Finding(
-                    f"inputs.classes.{name}.reading",
-                    "conditional rates; engines report unconditional ones (accepted at the position / drafts)",
-                )
-            )
+        found += _prior_findings(policy, name, prior)
+    found += _physics_findings(policy)
+    found += _limit_findings(policy)
     hardware, model = policy.inputs.hardware, policy.inputs.model
     if hardware is not None and model is not None and hardware.memory_bytes is not None:
         left = hardware.memory_bytes - model.weight_bytes
@@ -85,12 +94,114 @@ def _cell_findings(policy: Policy, key: str, cell: CellTable, median_load: float
         found.append(
             Finding(f"{key}.best_gamma", f"{len(cell.best_gamma)} ranges; each edge is a load where gamma may flip")
         )
+    most = max((v for row in cell.speedup.values() for v in row if v is not None), default=0.0)
+    if 1.0 <= most < 1.0 + _NOISE:
+        found.append(
+            Finding(f"{key}.speedup", f"gains {most - 1:.1%} at best, within the noise of a benchmark (1-10 %)")
+        )
     if median_load is not None:
-        edges = [first for first, _, _ in cell.best_gamma[1:] if abs(first - median_load) <= _DEAD_BAND * median_load]
+        edges = [first for first, _, _ in cell.best_gamma[1:] if edge_on_load(first, median_load)]
         found += [
-            Finding(f"{key}.best_gamma", f"an edge at batch {edge} stands on the median load {median_load}")
+            Finding(f"{key}.best_gamma", f"an edge at batch {edge} stands on the median load {median_load:g}")
             for edge in edges
         ]
+    return found
+
+
+def _prior_findings(policy: Policy, name: str, prior: ClassPrior) -> list[Finding]:
+    """Traps of acceptance figures."""
+    found: list[Finding] = []
+    key = f"inputs.classes.{name}"
+    if prior.reading == "conditional" and prior.rates is not None:
+        found.append(
+            Finding(
+                f"{key}.reading",
+                "conditional rates; engines report unconditional ones (accepted at the position / drafts)",
+            )
+        )
+    known = len(prior.rates or ()) or (prior.line.positions if prior.line is not None else 0)
+    curve = policy.curves[name].conditional
+    if prior.reading == "conditional" and known >= 3 and curve[known - 1] < _FALLS * curve[0]:
+        found.append(
+            Finding(
+                f"{key}.reading",
+                f"conditional acceptance falls from {curve[0]:.2f} to {curve[known - 1]:.2f}; measured it is nearly "
+                f"flat by position, and rates that fall are mostly unconditional ones: read so, longer drafts pay",
+            )
+        )
+    longest = max(g for cell in policy.table.classes[name].values() for _, _, g in cell.best_gamma)
+    if known and prior.plateau is None and longest > known:
+        found.append(
+            Finding(
+                f"{key}.plateau",
+                f"gamma {longest} is chosen, but acceptance is given for {known} positions; beyond them it is "
+                f"extrapolated",
+            )
+        )
+    return found
+
+
+def _physics_findings(policy: Policy) -> list[Finding]:
+    """Costs that published measurements contradict."""
+    found: list[Finding] = []
+    drafter, step = policy.inputs.drafter, policy.inputs.step_time
+    if isinstance(drafter, AutoregressiveInput):
+        share = drafter.pass_fraction if drafter.pass_fraction is not None else drafter.weight_fraction
+        if share is not None and share < _CHEAP_PASS:
+            found.append(
+                Finding(
+                    "inputs.drafter",
+                    f"a drafter pass of {share:.1%} of a target step; measured are 10-14 % (vLLM issue #20780)",
+                )
+            )
+    elif isinstance(drafter, ParallelInput) and drafter.weight_fraction < _CHEAP_PARALLEL:
+        found.append(
+            Finding(
+                "inputs.drafter",
+                f"a draft pass of {drafter.weight_fraction:.1%} of the target; measured are 17-26 % (vLLM blog "
+                f"2026-08-14)",
+            )
+        )
+    basic = step.plain if isinstance(step, PlainPoolInput) else step
+    if isinstance(basic, RooflineInput) and basic.combine == "max":
+        found.append(
+            Finding(
+                "inputs.step_time.combine",
+                "the larger of memory and compute time is 25 % off measured steps on average; the power 2 fits them",
+            )
+        )
+    return found
+
+
+def _limit_findings(policy: Policy) -> list[Finding]:
+    found: list[Finding] = []
+    limits, limit = policy.inputs.limits, policy.cost.capture_limit_tokens
+    least = max(limits.min_gamma, 1)
+    if limit is None:
+        found.append(
+            Finding(
+                "inputs.limits.capture_limit_tokens",
+                "null: the table knows no captured graphs; on an engine with CUDA graphs leaving them costs up to 5x",
+            )
+        )
+    elif limit < limits.max_batch * (least + 1):
+        found.append(
+            Finding(
+                "inputs.limits.capture_limit_tokens",
+                f"beyond batch {limit // (least + 1)} no draft fits {limit} captured tokens, so gamma is 0 there: cap "
+                f"a speculative replica at that batch or capture more tokens",
+            )
+        )
+    if limits.min_gamma == 0:
+        untaxed = not any(tax for _, tax in policy.cost.zero_gamma_tax.points)
+        found.append(
+            Finding(
+                "inputs.limits.min_gamma",
+                "gamma 0 competes"
+                + (" without a tax" if untaxed else "")
+                + "; on a speculative engine it is 6.6 % to 21.6 % slower than plain decoding (vLLM issue #49548)",
+            )
+        )
     return found
 
 

@@ -422,3 +422,48 @@ class TestLint:
         messages = [str(f) for f in lint_policy(rebuild_policy(data, "x"))]
         assert "table.classes.chat.2000.plain_wins_from: this class never gains from the drafter" in messages
         assert any(m.startswith("inputs.classes.unsure.reading: conditional rates") for m in messages)
+
+    @pytest.mark.parametrize(
+        ("path", "value", "key", "says"),
+        [
+            ("drafter", {"kind": "autoregressive", "pass_fraction": 0.04}, "inputs.drafter", "measured are 10-14 %"),
+            (
+                "drafter",
+                {"kind": "parallel", "weight_fraction": 0.04, "compute_fraction": 0.04, "kv_fraction": 1.0},
+                "inputs.drafter",
+                "measured are 17-26 %",
+            ),
+            ("limits.capture_limit_tokens", None, "inputs.limits.capture_limit_tokens", "costs up to 5x"),
+            ("limits.capture_limit_tokens", 100, "inputs.limits.capture_limit_tokens", "beyond batch 50 no draft fits"),
+            ("limits.min_gamma", 0, "inputs.limits.min_gamma", "gamma 0 competes; on a speculative engine"),
+            (
+                "classes.chat",
+                {"reading": "conditional", "rates": [0.9, 0.8, 0.7]},
+                "inputs.classes.chat.reading",
+                "falls from 0.90 to 0.70",
+            ),
+            (
+                "classes.chat",
+                {"reading": "unconditional", "rates": [0.95, 0.9]},
+                "inputs.classes.chat.plateau",
+                "acceptance is given for 2 positions",
+            ),
+        ],
+    )
+    def test_traps(self, path: str, value: object, key: str, says: str) -> None:
+        data = small_inputs()
+        _set(f"inputs.{path}", value)(data)
+        found = [f for f in lint_policy(rebuild_policy(data, "x")) if f.key == key and says in f.message]
+        assert len(found) == 1
+        clean = [f for f in lint_policy(small_policy()) if f.key == key and says in f.message]
+        assert clean == []
+
+    def test_a_roofline_of_the_larger_time(self) -> None:
+        keys = {f.key for f in lint_policy(load_policy("article-h100-27b"))}
+        assert {"inputs.step_time.combine", "inputs.drafter", "inputs.classes.decaying.reading"} <= keys
+
+    def test_a_gain_within_noise(self) -> None:
+        data = small_inputs()
+        data["inputs"]["classes"]["chat"] = {"reading": "unconditional", "rates": [0.125, 0.01]}
+        found = {f.key: f.message for f in lint_policy(rebuild_policy(data, "x"))}
+        assert "within the noise" in found["table.classes.chat.500.speedup"]

@@ -131,9 +131,11 @@ def make_schedule(policy: Policy, options: ScheduleOptions, *, first_is_largest:
         )
     bucket = policy.context_bucket(options.context_tokens)
     prices = prices_of(policy, mix, policy.context_buckets[bucket], gammas, batches, limit)
-    candidates = fewest_ranges(
+    searched = fewest_ranges(
         _cost(prices, options.zero_margin), options.max_steps, _may_start(options.median_load), first_is_largest
     )
+    # The least gamma may run at every batch, so there always is a schedule of one range.
+    candidates = [candidate for candidate in searched if candidate is not None]
     chosen = _few_enough(candidates, prices, options.tolerance)
     free = [prices.gammas[i] for i in np.where(prices.allowed, prices.speedup, -np.inf).argmax(axis=0)]
     table = [prices.gammas[i] for i in chosen.rows]

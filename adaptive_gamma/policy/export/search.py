@@ -27,7 +27,7 @@ def fewest_ranges(
     most: int,
     may_start: Callable[[int], bool],
     first_is_largest: bool,
-) -> list[Candidate]:
+) -> list[Candidate | None]:
     """For 1 .. ``most`` ranges, the schedule of least total cost; an entry may use fewer ranges than it may.
 
     Args:
@@ -37,20 +37,22 @@ def fewest_ranges(
         first_is_largest: no later range may have a larger gamma than the first one.
 
     Returns:
-        One candidate for each number of ranges; none where no schedule is possible.
+        One candidate for each number of ranges, None where so few allow no schedule.
     """
     starts = [may_start(batch) for batch in range(1, cost.shape[1] + 1)]
     free = _search(cost, most, starts, None)
     if not first_is_largest:
         return free
-    if all(candidate.rows[0] == candidate.rows.max() for candidate in free):
+    if all(candidate is None or candidate.rows[0] == candidate.rows.max() for candidate in free):
         return free
     bound = [_search(cost[: top + 1], most, starts, top) for top in range(cost.shape[0])]
-    found = [[c[n] for c in bound if len(c) > n] for n in range(most)]
-    return [min(candidates, key=lambda c: c.cost) for candidates in found if candidates]
+    return [
+        min((c for c in by_start if c is not None), key=lambda c: c.cost, default=None)
+        for by_start in zip(*bound, strict=True)
+    ]
 
 
-def _search(cost: FloatArray, most: int, starts: list[bool], start: int | None) -> list[Candidate]:
+def _search(cost: FloatArray, most: int, starts: list[bool], start: int | None) -> list[Candidate | None]:
     gammas, batches = cost.shape
     total = np.full((most, gammas), np.inf)
     total[0, :] = cost[:, 0]
@@ -68,12 +70,12 @@ def _search(cost: FloatArray, most: int, starts: list[bool], start: int | None) 
             total[1:] = np.where(better, switched, stay[1:])
             came[b, 1:] = np.where(better, before[:, None], -1)
         total = total + cost[:, b]
-    found: list[Candidate] = []
+    found: list[Candidate | None] = []
     for n in range(most):
         ranges, gamma = np.unravel_index(int(total[: n + 1].argmin()), (n + 1, gammas))
-        if not np.isfinite(total[ranges, gamma]):
-            return found
-        found.append(Candidate(float(total[ranges, gamma]), _path(came, int(ranges), int(gamma))))
+        cost_of_it = float(total[ranges, gamma])
+        possible = np.isfinite(cost_of_it)
+        found.append(Candidate(cost_of_it, _path(came, int(ranges), int(gamma))) if possible else None)
     return found
 
 

@@ -10,7 +10,7 @@ __all__ = ["Version", "parse_version", "version_text"]
 Version: TypeAlias = tuple[int, int, int]
 """(major, minor, patch); what follows (rc, post, a build) does not count."""
 
-_FORM = re.compile(r"v?(\d{1,4})\.(\d{1,4})(?:\.(\d{1,4}))?(?:[.+\-]?(?:[a-z][a-z0-9.+\-]*|\d+))?", re.IGNORECASE)
+_FORM = re.compile(r"v?(\d{1,4})\.(\d{1,4})(?:\.(\d{1,4}))?(?:[a-z][a-z0-9.+\-]*|[.+\-][a-z0-9.+\-]+)?", re.IGNORECASE)
 
 
 def parse_version(text: str) -> Version:
