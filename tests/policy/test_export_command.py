@@ -111,3 +111,10 @@ def test_exit_code_of_a_refusal() -> None:
     assert done.stderr.startswith(
         "adaptive-gamma: vllm 0.20: num_speculative_tokens_per_batch_size is not known before"
     )
+
+
+def test_the_page_shows_what_the_command_prints() -> None:
+    page = (Path(__file__).resolve().parents[2] / "docs" / "engine-schedules.md").read_text()
+    command_line = next(line for line in page.splitlines() if "--for vllm" in line and "policy export" in line)
+    printed = run(*shlex.split(command_line)[3:]).splitlines()[2]
+    assert f"`{printed}`" in page
