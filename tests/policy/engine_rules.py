@@ -33,6 +33,33 @@ def vllm_draft_lengths(config: dict[str, Any], largest: int) -> list[int]:
     return found
 
 
+def vllm_decode_graphs(config: dict[str, Any], largest: int, sizes: list[int] | None) -> set[tuple[int, int]]:
+    """vLLM 0.32, Model Runner V2: (K, requests) of the decode graphs it captures.
+
+    A size is rounded up to a multiple of K + 1 and dropped where that exceeds the largest size or the largest batch.
+    Without sizes of the user's own the server takes its grid up to min(batches x (K + 1) x 2, 512), and for each K of
+    the table the multiples for 1, 2, 4, every eighth and the widest batch that runs at it.
+    """
+    widths: dict[int, int] = {}
+    for batch, k in enumerate(vllm_draft_lengths(config, largest), 1):
+        widths[k] = batch
+    if sizes is None:
+        ceiling = min(largest * (config["num_speculative_tokens"] + 1) * 2, 512)
+        grid = [s for s in (1, 2, 4, *range(8, 256, 8), *range(256, 513, 16)) if s <= ceiling]
+        for k, widest in widths.items():
+            requests = [n for n in (1, 2, 4, *range(8, 256, 8), *range(256, 513, 16), widest) if n <= widest]
+            grid += [n * (k + 1) for n in requests if n * (k + 1) <= ceiling]
+        sizes = grid
+    top = max(sizes)
+    found = set()
+    for size in sizes:
+        for k in widths:
+            rounded = -(-size // (k + 1)) * (k + 1)
+            if rounded <= top and rounded // (k + 1) <= largest:
+                found.add((k, rounded // (k + 1)))
+    return found
+
+
 def sglang_draft_lengths(config: dict[str, Any], num_steps: int, largest: int) -> list[int]:
     """SGLang 0.5.23: integer-string keys are lower bounds, candidate_steps of ints >= 0; num_steps is a candidate.
 

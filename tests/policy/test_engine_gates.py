@@ -65,7 +65,8 @@ class TestVllm:
             ({"version": "0.32", "method": "dflash"}, {"v2_ignores_table"}),
             ({"version": "0.33", "method": "dflash"}, set()),
             ({"version": "0.33", "method": "ngram"}, set()),
-            ({"version": "0.33", "method": "dspark"}, {"v2_method_unknown"}),
+            ({"version": "0.33", "method": "draft_model"}, {"v2_ignores_table"}),
+            ({"version": "0.33", "method": "dspark"}, {"v2_ignores_table"}),
             ({"version": "0.33", "method": "p-eagle"}, {"v1_piecewise", "v2_falls_back"}),
             ({"version": "0.30", "method": "suffix"}, {"v1_piecewise", "v2_falls_back", "v1_method_unknown"}),
             ({"version": "0.34"}, {"newer_than_read"}),
@@ -84,7 +85,8 @@ class TestVllm:
             ({"version": "0.26", "data_parallel": 2}, "drops the table"),
             ({"version": "0.33", "data_parallel": 8}, "drops the table"),
             ({"version": "0.33", "method": "suffix"}, "Model Runner V1 drops the table"),
-            ({"version": "0.33", "method": "dspark", "runner": "v1"}, "Model Runner V1 drops the table"),
+            ({"version": "0.33", "method": "dspark", "runner": "v1"}, "Model Runner V2 only"),
+            ({"version": "0.32", "method": "p-eagle", "runner": "v2"}, "refuses to start"),
         ],
     )
     def test_refusals_name_the_way_out(self, server: dict[str, Any], says: str) -> None:
@@ -111,6 +113,18 @@ class TestVllm:
         assert config["num_speculative_tokens_per_batch_size"] == made.table
         assert "placeholders" not in codes(made)
         assert "placeholders" in codes(export("vllm", version="0.33"))
+
+    @pytest.mark.parametrize(
+        ("version", "limit", "given"),
+        [("0.33", 512, False), ("0.32", 1024, True), ("0.31", 512, True), ("0.33", 300, False)],
+    )
+    def test_capture_sizes_are_given_only_where_the_server_would_not_add_them(
+        self, version: str, limit: int, given: bool
+    ) -> None:
+        made = export("vllm", ScheduleOptions(capture_limit_tokens=limit), version=version)
+        assert ("--cudagraph-capture-sizes" in made.flags) is given
+        assert ("capture_by_default" in codes(made)) is not given
+        assert "--max-cudagraph-capture-size" not in made.flags
 
     @pytest.mark.parametrize(
         ("method", "expected"),

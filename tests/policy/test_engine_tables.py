@@ -96,14 +96,20 @@ class TestVllm:
         assert {"clamped", "v2_ignores_table"} <= codes(report, "warning")
 
     @given(
-        st.lists(st.tuples(st.integers(1, 30), st.integers(0, 8), st.integers(0, 9)), min_size=1, max_size=5),
+        st.lists(st.tuples(st.integers(0, 9).map(lambda n: max(n - 6, -1)), st.integers(0, 8), st.integers(0, 9)),
+                 min_size=1, max_size=5),
         st.integers(1, 8),
         st.integers(1, 60),
-    )
+    )  # fmt: skip
     def test_the_reader_agrees_with_the_rules(
         self, rows: list[tuple[int, int, int]], maximum: int, largest: int
     ) -> None:
-        table = [[first, first + width, gamma] for first, width, gamma in rows]
+        table: list[list[int]] = []
+        after = 1
+        for gap, width, gamma in rows:  # mostly contiguous, some with a gap, some overlapping
+            first = max(after + gap, 1)
+            table.append([first, first + width, gamma])
+            after = first + width + 1
         report = check("vllm", table, max_batch=largest, max_gamma=maximum)
         config = {"num_speculative_tokens": maximum, "num_speculative_tokens_per_batch_size": table}
         try:

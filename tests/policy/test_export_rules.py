@@ -17,7 +17,7 @@ from adaptive_gamma.errors import ExportRefused
 from adaptive_gamma.policy import Policy
 from adaptive_gamma.policy.export import EngineExport, ScheduleOptions, ServerOptions, export_policy, make_schedule
 
-from .engine_rules import sglang_draft_lengths, tensorrt_llm_draft_lengths, vllm_draft_lengths
+from .engine_rules import sglang_draft_lengths, tensorrt_llm_draft_lengths, vllm_decode_graphs, vllm_draft_lengths
 from .inputs import small_policy
 from .random_policies import random_policies
 
@@ -94,7 +94,17 @@ def vllm_keeps_the_rules(policy: Policy, options: ScheduleOptions, made: EngineE
     drafted = vllm_draft_lengths(config, int(made.flags[made.flags.index("--max-num-seqs") + 1]))
     asserted(policy, options, made, drafted)
     assert config["num_speculative_tokens"] == max(1, *drafted)
-    assert ("--max-cudagraph-capture-size" in made.flags) == (captured(policy, options) is not None)
+    limit = captured(policy, options)
+    assert ("--cudagraph-capture-sizes" in made.flags) == (limit is not None and limit > 512)
+    if limit is not None:
+        sizes = None
+        if limit > 512:
+            sizes = [int(size) for size in made.flags[made.flags.index("--cudagraph-capture-sizes") + 1 :]]
+            assert max(sizes) <= limit
+        graphs = vllm_decode_graphs(config, len(drafted), sizes)
+        for batch, gamma in enumerate(drafted, 1):
+            if gamma > 0:
+                assert any(g == gamma and requests >= batch for g, requests in graphs), (batch, gamma)
 
 
 def sglang_keeps_the_rules(policy: Policy, options: ScheduleOptions, made: EngineExport, by_class: bool) -> None:

@@ -44,10 +44,13 @@ METHODS = {
 """Our drafter family: vLLM's method. ``p-eagle`` is written as eagle3 with parallel_drafting."""
 
 READ_UP_TO: Version = (0, 33, 0)
+_SIZES_BY_RANGE: Version = (0, 32, 0)
+_DEFAULT_CEILING = 512
+"""Most tokens captured by default; 1024 on data-center Blackwell."""
 _V2_DEFAULT: Version = (0, 29, 0)
-_AUTOREGRESSIVE = frozenset({"eagle", "eagle3", "mtp", "draft_model"})
+_AUTOREGRESSIVE = frozenset({"eagle", "eagle3", "mtp"})
 _V1_KNOWS = frozenset({"ngram", "eagle", "eagle3", "mtp", "draft_model", "dflash"})
-_V1_ONLY = frozenset({"suffix", "custom_class", "p-eagle"})
+_V1_ONLY = frozenset({"suffix", "medusa", "mlp_speculator", "custom_class", "p-eagle"})
 _NEEDS_NO_MODEL = frozenset({"ngram", "mtp", "suffix"})
 
 GATES: tuple[Gate, ...] = (
@@ -85,7 +88,7 @@ GATES: tuple[Gate, ...] = (
         "vllm/config/vllm.py of 0.33",
         since=(0, 33, 0),
         runner="v1",
-        other_methods=_V1_KNOWS | {"p-eagle"},
+        other_methods=_V1_KNOWS | {"p-eagle", "dspark"},
     ),
     Gate(
         "warning",
@@ -95,7 +98,7 @@ GATES: tuple[Gate, ...] = (
         since=(0, 24, 0),
         before=(0, 33, 0),
         runner="v1",
-        other_methods=_V1_KNOWS | {"p-eagle"},
+        other_methods=_V1_KNOWS | {"p-eagle", "dspark"},
     ),
     Gate(
         "warning",
@@ -130,11 +133,20 @@ GATES: tuple[Gate, ...] = (
     ),
     Gate(
         "warning",
-        "v2_method_unknown",
-        "whether Model Runner V2 drafts only the table's K for DSpark is not known; look at per-request drafted counts",
-        "no source",
+        "v2_ignores_table",
+        "Model Runner V2 of 0.32 ignores the table's K for draft models and DSpark (0.33 was not read for them): it "
+        "drafts num_speculative_tokens and throws the rest away; a draft model pays for each, DSpark for one pass",
+        "vllm/v1/worker/gpu/spec_decode of 0.32",
         since=(0, 24, 0),
         runner="v2",
+        methods=frozenset({"draft_model", "dspark"}),
+    ),
+    Gate(
+        "refusal",
+        "v2_only",
+        "DSpark runs on Model Runner V2 only",
+        "vllm/config/vllm.py of 0.32",
+        runner="v1",
         methods=frozenset({"dspark"}),
     ),
     Gate(
@@ -158,12 +170,12 @@ GATES: tuple[Gate, ...] = (
     Gate(
         "note",
         "v2_may_fall_back",
-        "Model Runner V2 may fall back to V1 for this method (the log says 'using the V1 model runner instead'); full "
-        "CUDA graphs then become PIECEWISE",
-        "vllm/config/vllm.py",
+        "a draft model with another vocabulary than the target's falls back to Model Runner V1, where full CUDA graphs "
+        "become PIECEWISE",
+        "vllm/config/vllm.py of 0.32",
         since=_V2_DEFAULT,
         runner="v2",
-        methods=frozenset({"ngram", "draft_model"}),
+        methods=frozenset({"draft_model"}),
     ),
     Gate(
         "note",
@@ -229,13 +241,12 @@ def vllm_method(policy: Policy, options: ServerOptions) -> str | None:
 def runner_of(version: Version, method: str | None, options: ServerOptions) -> tuple[str, list[Note]]:
     """The model runner the server will use."""
     if method in _V1_ONLY:
-        said = Note(
-            "warning",
-            "v2_falls_back",
-            f"Model Runner V2 does not support {method}; the server uses V1",
-            "vllm/config/vllm.py",
-        )
-        return "v1", [said] if options.runner == "v2" or version >= _V2_DEFAULT else []
+        if options.runner == "v2":
+            words = f"Model Runner V2 does not support {method}: with VLLM_USE_V2_MODEL_RUNNER=1 it refuses to start"
+            return "v2", [Note("refusal", "v2_refuses", words, "vllm/config/vllm.py of 0.32")]
+        words = f"Model Runner V2 does not support {method}; the server uses V1"
+        said = Note("warning", "v2_falls_back", words, "vllm/config/vllm.py of 0.32")
+        return "v1", [said] if options.runner == "auto" and version >= _V2_DEFAULT else []
     if options.runner != "auto":
         return options.runner, []
     return ("v2" if version >= _V2_DEFAULT or method == "dspark" else "v1"), []
@@ -266,8 +277,7 @@ def export_vllm(policy: Policy, server: ServerOptions, options: ScheduleOptions)
     config = _config(method, server, made, table)
     flags = ["vllm", "serve", server.model or "MODEL", "--speculative-config", json.dumps(config)]
     flags += ["--max-num-seqs", str(made.max_batch)]
-    if made.capture_limit_tokens is not None:
-        flags += ["--max-cudagraph-capture-size", str(made.capture_limit_tokens)]
+    flags += _capture_flags(version, made)
     return EngineExport(
         engine="vllm",
         version=version_text(version),
@@ -293,6 +303,22 @@ def _config(method: str | None, server: ServerOptions, made: Schedule, table: li
     config["num_speculative_tokens"] = max(made.max_gamma, 1)
     config[TABLE_KEY] = table
     return config
+
+
+def _capture_flags(version: Version, made: Schedule) -> list[str]:
+    """Sizes that hold every step of the table.
+
+    Decode graphs are captured at multiples of K + 1. From 0.32 the server adds the sizes each range needs by itself,
+    up to 512 tokens, unless a capture option is given; so none is given where that is enough.
+    """
+    limit = made.capture_limit_tokens
+    if limit is None or (version >= _SIZES_BY_RANGE and limit <= _DEFAULT_CEILING):
+        return []
+    sizes = {size for size in (1, 2, 4, *range(8, 256, 8), *range(256, limit + 1, 16)) if size <= limit}
+    for step in made.steps:
+        counts = {n for n in (1, 2, 4, *range(8, 256, 8), *range(256, step.last + 1, 16), step.last) if n <= step.last}
+        sizes |= {n * (step.gamma + 1) for n in counts if n * (step.gamma + 1) <= limit}
+    return ["--cudagraph-capture-sizes", *(str(size) for size in sorted(sizes))]
 
 
 def _own_notes(method: str | None, version: Version, server: ServerOptions, made: Schedule) -> list[Note]:
@@ -324,6 +350,16 @@ def _own_notes(method: str | None, version: Version, server: ServerOptions, made
             "vllm/v1/spec_decode/dynamic/utils.py",
         )
     )
+    if made.capture_limit_tokens is not None and not _capture_flags(version, made):
+        found.append(
+            Note(
+                "note",
+                "capture_by_default",
+                "leave the capture options alone: the server captures what each range needs, up to 512 tokens (1024 on "
+                "data-center Blackwell); with --max-cudagraph-capture-size given it would not",
+                "vllm/config/vllm.py of 0.32",
+            )
+        )
     distinct = len({step.gamma for step in made.steps})
     if runner_of(version, method, server)[0] == "v2" and distinct > 1:
         found.append(
