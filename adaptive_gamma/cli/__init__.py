@@ -18,6 +18,7 @@ _SUBCOMMANDS = {
     "policy": ("adaptive_gamma.cli.policy", "Build, check, show and export policy tables."),
     "roofline": ("adaptive_gamma.cli.roofline", "Print what a policy's physics says for each batch and gamma."),
     "serve": ("adaptive_gamma.cli.serve", "Run the reverse proxy in front of inference replicas."),
+    "sweep": ("adaptive_gamma.cli.sweep", "Measure engines against each other at several loads."),
     "simulate-engine": ("adaptive_gamma.cli.simulate_engine", "Run a simulated vLLM server (no model, no GPU)."),
 }
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
+from adaptive_gamma.engines._bounds import LARGEST_GAMMA
 from adaptive_gamma.engines.llamacpp import LlamaCppDialect
 from adaptive_gamma.engines.reading import Dialect, EngineReading, LatencySum, RequestAcceptance, SpeculationCounters
 from adaptive_gamma.engines.vllm import VllmDialect
@@ -12,6 +13,7 @@ from adaptive_gamma.errors import ConfigurationError, nearest
 
 __all__ = [
     "DIALECTS",
+    "LARGEST_GAMMA",
     "Dialect",
     "EngineReading",
     "LatencySum",
