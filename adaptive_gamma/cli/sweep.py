@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import re
+import resource
 import signal
 import sys
 import time
@@ -50,6 +51,8 @@ __all__ = ["command"]
 API_KEY_VARIABLE = "ADAPTIVE_GAMMA_ENGINE_API_KEY"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _MOST_OPEN = 4096
+_OTHER_FILES = 64
+"""Files open besides the connections of a load."""
 _WIDE = 160
 """Columns of a table that is not printed to a terminal."""
 
@@ -178,6 +181,7 @@ def command(**options: Any) -> None:
         model_name=options["model_name"],
     )
     api_key = _api_key(options["api_key_env"])
+    _allow_connections(max(settings.concurrency))
     failure: AdaptiveGammaError | None = None
     stop = _Stop()
     with Journal(options["output"]) as journal:
@@ -266,6 +270,19 @@ def _api_key(variable: str | None) -> SecretStr | None:
     if not value.isascii() or not value.isprintable() or value != value.strip():
         raise ConfigurationError("sweep", variable or API_KEY_VARIABLE, "holds what no header can carry")
     return SecretStr(value)
+
+
+def _allow_connections(count: int) -> None:
+    """Raise the process's own limit of open files where the load needs it."""
+    needed = count + _OTHER_FILES
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY or soft >= needed:
+        return
+    if hard != resource.RLIM_INFINITY and hard < needed:
+        raise ConfigurationError(
+            "sweep", "--concurrency", f"{count} connections need {needed} open files, and the system allows {hard}"
+        )
+    resource.setrlimit(resource.RLIMIT_NOFILE, (needed, hard))
 
 
 class _Stop:

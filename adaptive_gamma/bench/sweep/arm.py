@@ -12,6 +12,7 @@ from pydantic import SecretStr
 from adaptive_gamma.bench.sweep.http import Address, Answer, Clock, fetch
 from adaptive_gamma.bench.sweep.models import listed_models
 from adaptive_gamma.bench.sweep.reported import CONFIGURATION_PAGES, drafter_of, owner_of, reported_settings, version_of
+from adaptive_gamma.bench.sweep.words import fit_to_show
 from adaptive_gamma.engines import DIALECTS, Dialect, EngineReading, dialect_for
 from adaptive_gamma.errors import (
     AdaptiveGammaError,
@@ -194,7 +195,7 @@ async def open_arm(spec: ArmSpec, *, clock: Clock, api_key: SecretStr | None) ->
     pages = await _configuration(address, clock)
     settings = reported_settings(pages)
     if "server" in answer.headers:
-        settings["header server"] = answer.headers["server"][:100]
+        settings["header server"] = fit_to_show(answer.headers["server"], 100)
     report = ArmReport(
         engine=owner_of(settings) if dialect is None else dialect.name,
         engine_version=version_of(settings),

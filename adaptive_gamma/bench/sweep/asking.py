@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
 from adaptive_gamma.bench.sweep.dataset import Endpoint, Prompt
 from adaptive_gamma.bench.sweep.http import Address, Clock, Connection
 from adaptive_gamma.bench.sweep.stream import EngineFault, StreamTiming
+from adaptive_gamma.bench.sweep.words import fit_to_show
 from adaptive_gamma.errors import ConnectError, ProtocolError
 
 __all__ = ["ABORTED", "CONNECT", "TIMEOUT", "Asked", "RequestForm", "RequestOutcome", "Slot"]
@@ -76,7 +77,7 @@ class RequestOutcome:
     duration_s: float | None = None
     ttft_s: float | None = None
     tpot_s: float | None = None
-    """None with fewer than two tokens."""
+    """None with fewer than two tokens, and where the whole answer came at once: then nothing was seen to stream."""
     gaps_s: tuple[float, ...] = ()
     """Between arrivals of text (ITL)."""
     finish_reason: str | None = None
@@ -110,7 +111,8 @@ class Slot:
         started = self._clock()
         try:
             async with asyncio.timeout(self._timeout_s):
-                return await self._exchange(request)
+                outcome = await self._exchange(request)
+                return replace(outcome, detail=self._address.without_key(outcome.detail)) if outcome.detail else outcome
         except TimeoutError:
             self.close()
             return RequestOutcome(TIMEOUT, f"no whole answer within {self._timeout_s:g} s",
@@ -174,7 +176,7 @@ def _outcome(timing: StreamTiming, started: float, ended: float) -> RequestOutco
     ttft_s = None if timing.first_at is None else timing.first_at - started
     tpot_s = None
     if timing.first_at is not None and timing.last_at is not None and tokens is not None and tokens > 1:
-        tpot_s = (timing.last_at - timing.first_at) / (tokens - 1)
+        tpot_s = (timing.last_at - timing.first_at) / (tokens - 1) or None
     return RequestOutcome(
         failure=failure,
         detail=detail,
@@ -194,7 +196,7 @@ def _refusal_text(body: bytes) -> str:
     try:
         values = json.loads(text)
     except (ValueError, RecursionError):
-        return text[:300]
+        return fit_to_show(text)
     error = values.get("error", values.get("detail", values)) if isinstance(values, dict) else values
     message = error.get("message") if isinstance(error, dict) else error
-    return str(message if message is not None else error)[:300]
+    return fit_to_show(str(message if message is not None else error))

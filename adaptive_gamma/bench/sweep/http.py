@@ -52,6 +52,12 @@ class Address:
         tls = ssl.create_default_context() if parts.scheme == "https" else None
         return cls(parts.hostname, parts.port or (443 if tls else 80), tls, headers)
 
+    def without_key(self, text: str) -> str:
+        """The text with the key blotted out, should an engine have repeated it."""
+        for value in self.headers.values():
+            text = text.replace(value.removeprefix("Bearer "), "***")
+        return text
+
     def request(self, method: str, path: str, body: bytes = b"") -> bytes:
         """The bytes of a request."""
         host = f"[{self.host}]" if ":" in self.host else self.host

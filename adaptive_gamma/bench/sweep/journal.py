@@ -23,6 +23,7 @@ from adaptive_gamma.errors import AdaptiveGammaError, SweepError
 __all__ = ["PLAN_SCHEMA", "Cell", "Journal", "run_cell"]
 
 PLAN_SCHEMA = "adaptive-gamma/sweep-plan/v1"
+_CELL_KEYS: Mapping[str, type] = {"arm": str, "concurrency_asked": int, "request_class": str, "run": str}
 Cell = tuple[str, int, str, str]
 """Arm, concurrency, class and run: what tells one finished run from every other."""
 
@@ -109,7 +110,7 @@ class Journal:
     def _load(self) -> None:
         plan = self.folder / "plan.json"
         if plan.exists():
-            self.plan = _document(plan)
+            self.plan = _checked(_object(plan.read_bytes(), str(plan)), str(plan))
         for number, line in enumerate(self._lines(self.rows_file), start=1):
             source = Source(str(self.rows_file), number)
             self.rows.append(row_from_json(_object(line, str(source)), source))
@@ -119,11 +120,10 @@ class Journal:
         for number, line in enumerate(self._lines(details), start=1):
             where = f"{details}:{number}"
             values = _object(line, where)
-            try:
-                cell = (values["arm"], values["concurrency_asked"], values["request_class"], values["run"])
-            except KeyError as error:
-                raise SweepError(where, str(error.args[0]), "is missing") from error
-            self.details[cell] = values
+            for key, kind in _CELL_KEYS.items():
+                if not isinstance(values.get(key), kind):
+                    raise SweepError(where, key, "is missing or of the wrong kind")
+            self.details[values["arm"], values["concurrency_asked"], values["request_class"], values["run"]] = values
 
     def _lines(self, path: Path) -> list[bytes]:
         """The whole lines of a file; half a line at its end is cut off."""
@@ -164,11 +164,21 @@ class Journal:
             self._lock = None
 
 
-def _document(path: Path) -> dict[str, Any]:
-    document = _object(path.read_bytes(), str(path))
-    if document.get("schema") != PLAN_SCHEMA:
-        raise SweepError(str(path), "schema", f"expected {PLAN_SCHEMA!r}, got {document.get('schema')!r}")
-    return document
+def _checked(plan: dict[str, Any], where: str) -> dict[str, Any]:
+    """The plan, with what is read of it later there."""
+    if plan.get("schema") != PLAN_SCHEMA:
+        raise SweepError(where, "schema", f"expected {PLAN_SCHEMA!r}, got {plan.get('schema')!r}")
+    for key, kind in (("id", str), ("made_at", str), ("identity", dict), ("arms", list)):
+        if not isinstance(plan.get(key), kind):
+            raise SweepError(where, key, "is missing or of the wrong kind")
+    for number, arm in enumerate(plan["arms"]):
+        for key, wanted in (("name", str), ("url", str), ("fixed_length", bool), ("reported", dict)):
+            if not isinstance(arm, dict) or not isinstance(arm.get(key), wanted):
+                raise SweepError(where, f"arms[{number}].{key}", "is missing or of the wrong kind")
+        for key in ("engine", "engine_version", "served_model", "model", "drafter", "speculative", "gamma"):
+            if key not in arm["reported"]:
+                raise SweepError(where, f"arms[{number}].reported.{key}", "is missing")
+    return plan
 
 
 def _object(text: bytes, where: str) -> dict[str, Any]:

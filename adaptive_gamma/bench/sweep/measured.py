@@ -121,6 +121,7 @@ def run_detail(
         "failures": dict(sorted((str(reason), count) for reason, count in reasons.items())),
         "failure_examples": {str(outcome.failure): outcome.detail for outcome in failed},
         "fixed_length": fixed_length,
+        "came_at_once": sum(outcome.tpot_s is None and (outcome.output_tokens or 0) > 1 for outcome in whole),
         "other_lengths": sum(outcome.output_tokens != asked_tokens for outcome in whole),
         "ttft_mean_s": _mean(ttfts),
         "ttft_p99_s": quantile(ttfts, 0.99),

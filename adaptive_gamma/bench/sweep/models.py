@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import TypeGuard
 
 __all__ = ["listed_models"]
 
@@ -21,6 +22,10 @@ def listed_models(page: bytes) -> dict[str, str]:
         if not isinstance(entry, dict):
             continue
         name, root = entry.get("id"), entry.get("root")
-        if isinstance(name, str) and 0 < len(name) <= _LONGEST_NAME:
-            found[name] = root if isinstance(root, str) and 0 < len(root) <= _LONGEST_NAME else name
+        if _is_name(name):
+            found[name] = root if _is_name(root) else name
     return found
+
+
+def _is_name(value: object) -> TypeGuard[str]:
+    return isinstance(value, str) and 0 < len(value) <= _LONGEST_NAME and value.isprintable()

@@ -6,6 +6,7 @@ Only named settings are taken, never a whole page: such pages also hold keys, en
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -87,8 +88,8 @@ def _is_plain(value: object) -> bool:
     if isinstance(value, list):
         return len(value) <= _LONGEST_LIST and all(_is_plain(item) for item in value)
     if isinstance(value, str):
-        return len(value) <= _LONGEST_TEXT
-    return isinstance(value, bool | int | float)
+        return len(value) <= _LONGEST_TEXT and value.isprintable()
+    return isinstance(value, bool | int) or (isinstance(value, float) and math.isfinite(value))
 
 
 def _first(settings: Mapping[str, Any], *endings: str) -> str | None:

@@ -9,7 +9,8 @@ Definitions, the same for every engine:
 * Time per output token (TPOT) is the time from the first token to the last over the tokens in between them, as counted
   by the engine itself: with speculation an event holds several, so events cannot be counted instead.
 * Inter-token latency (ITL) is the time between two arrivals of text. What is read from the socket at once is one
-  arrival. On a speculating engine it is the time of a step, not of a token.
+  arrival. On a speculating engine it is the time of a step, not of a token; where the engine sends an event a token all
+  the same (llama.cpp), gaps of a step lie between the tiny ones of a burst, so their median tells little.
 """
 
 from __future__ import annotations
@@ -18,11 +19,13 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from adaptive_gamma.bench.sweep.words import fit_to_show
 from adaptive_gamma.errors import ProtocolError
 
 __all__ = ["EngineFault", "EventLines", "StreamTiming"]
 
 _LONGEST_EVENT = 8 * 1024 * 1024
+_MOST_TOKENS = 10**9
 _TEXTS = ("content", "reasoning_content", "reasoning", "text")
 
 
@@ -129,8 +132,8 @@ def _json_object(payload: bytes) -> Mapping[str, Any]:
 
 def _message(error: object) -> str:
     text = error.get("message") if isinstance(error, Mapping) else error
-    return str(text)[:300]
+    return fit_to_show(str(text))
 
 
 def _count(value: object, before: int | None) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else before
+    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= _MOST_TOKENS else before
