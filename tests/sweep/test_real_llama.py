@@ -39,10 +39,22 @@ def sweep(servers: tuple[str, str], folder: Path, *options: str) -> subprocess.C
         "-o",
         str(folder),
     ]
-    small = ["--concurrency", "1,3", "--repeats", "1", "--allow-few-repeats", "--waves", "1", "--min-requests", "3"]
+    small = [
+        "--concurrency",
+        "1,3",
+        "--repeats",
+        "1",
+        "--allow-few-repeats",
+        "--waves",
+        "1",
+        "--min-requests",
+        "3",
+        "--class",
+        "prose",
+    ]
     return subprocess.run(
         [*command, *small, "--output-tokens", "48", "--json", *options],
-        capture_output=True, text=True, timeout=110, check=False,
+        capture_output=True, text=True, timeout=200, check=False,
     )  # fmt: skip
 
 
@@ -51,6 +63,7 @@ def rows_of(folder: Path) -> list[SweepRow]:
     return [row_from_json(json.loads(line), Source("rows.jsonl", number)) for number, line in enumerate(lines, 1)]
 
 
+@pytest.mark.timeout(240)
 def test_two_real_servers_end_to_end(servers: tuple[str, str], tmp_path: Path) -> None:
     done = sweep(servers, tmp_path, "--gamma", "0", "--gamma", "4")
     assert done.returncode == 0, done.stderr
@@ -58,7 +71,7 @@ def test_two_real_servers_end_to_end(servers: tuple[str, str], tmp_path: Path) -
     assert [arm["name"] for arm in summary["arms"]] == ["plain", "gamma-4"]
     assert all(arm["fixed_length"] for arm in summary["arms"])
     rows = rows_of(tmp_path)
-    assert len(rows) == 2 * 2 * 2
+    assert len(rows) == 2 * 2
     for row in rows:
         assert (row.engine, row.model, row.completed, row.failed) == ("llamacpp", "tiny", 3, 0)
         assert row.output_tokens == 48
@@ -73,10 +86,10 @@ def test_two_real_servers_end_to_end(servers: tuple[str, str], tmp_path: Path) -
     assert all(row.acceptance is None for row in rows if row.arm == "plain")
     seen = [row.acceptance for row in rows if row.arm == "gamma-4"]
     drafts = [item.drafts or 0 for item in seen if item is not None]
-    assert len(drafts) == 4
+    assert len(drafts) == 2
     lengths = [(item.mean_length or 0.0) * (item.drafts or 0) for item in seen if item is not None]
-    assert sum(lengths) / sum(drafts) == pytest.approx(1 + sum(RATES), rel=0.1), "what the server was told to accept"
-    assert len(summary["speedups"]) == 4
+    assert sum(lengths) / sum(drafts) == pytest.approx(1 + sum(RATES), rel=0.2), "what the server was told to accept"
+    assert len(summary["speedups"]) == 2
     assert {row["verdict"] for row in summary["speedups"]} == {"no claim"}
 
 
