@@ -141,6 +141,19 @@ def test_more_requests_than_prompts_use_all_before_one_again() -> None:
     assert prompts.draw("code", 5, "x") != prompts.draw("code", 5, "y")
 
 
+@pytest.mark.parametrize("count", [3, 8, 16, 50])
+@pytest.mark.parametrize("name", ["code", "prose"])
+def test_draws_differ_in_their_prompts_and_not_in_their_lengths(name: str, count: int) -> None:
+    prompts = builtin_prompts()
+    draws = [prompts.draw(name, count, str(repeat)) for repeat in range(60)]
+    lengths = [sum(prompt.length() for prompt in draw) / count for draw in draws]
+    assert max(lengths) < 1.08 * min(lengths)
+    used = {prompt for draw in draws for prompt in draw}
+    assert len(used) >= 0.4 * len(prompts.by_class[name])
+    if count <= len(prompts.by_class[name]):
+        assert all(len(set(draw)) == count for draw in draws)
+
+
 def test_verbatim_prompts_have_no_opening() -> None:
     asked = settings(verbatim=True)
     assert {item.opening for key in asked.schedule() for item in asked.work(key)} == {""}

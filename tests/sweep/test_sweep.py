@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import Counter
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from typing import Any
 import pytest
 
 from adaptive_gamma.bench import Source, row_from_json
+from adaptive_gamma.bench.importers import read_sweep
 from adaptive_gamma.bench.sweep import ArmSpec, Journal
 from adaptive_gamma.errors import AdaptiveGammaError, ConfigurationError, ConnectError, SweepError
 from adaptive_gamma.routing import GammaSchedule
@@ -47,6 +49,12 @@ async def test_two_arms_end_to_end(tmp_path: Path) -> None:
             assert row.acceptance.per_position is not None
             assert len(row.acceptance.per_position) == 3
             assert row.acceptance.mean_length == pytest.approx(1 + sum(row.acceptance.per_position))
+    imported = read_sweep([tmp_path])
+    assert [replace(row, source=Source("x")) for row in imported.rows] == rows
+    assert {Path(item.source.file).name for item in imported.findings} == {"plan.json", "details.jsonl"}
+    for name in ("code", "prose"):
+        lengths = [row.input_tokens or 0.0 for row in rows if row.request_class == name]
+        assert max(lengths) < 1.1 * min(lengths), "all runs of a class are cells of one length"
     assert Counter((row.arm, row.request_class, row.concurrency_asked) for row in rows) == Counter(
         {(arm, name, load): 2 for arm in ("plain", "gamma-3") for name in ("code", "prose") for load in (1, 3)}
     )

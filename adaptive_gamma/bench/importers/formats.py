@@ -23,8 +23,17 @@ from adaptive_gamma.bench.importers.vllm_sweep import (
 
 __all__ = ["FORMATS", "detect"]
 
+_SWEEP_FILES = ("adaptive-gamma/sweep-plan/", "adaptive-gamma/sweep-run/", "adaptive-gamma/sweep/")
+
+
+def _is_beside_rows(value: Any) -> bool:
+    schema = value.get("schema") if isinstance(value, dict) else None
+    return isinstance(schema, str) and schema.startswith(_SWEEP_FILES)
+
+
 FORMATS: tuple[Format, ...] = (
     Format("own", is_own, rows=own_rows),
+    Format("own plan", _is_beside_rows, ignored="goes with the rows of a sweep of ours, which are read"),
     Format("vllm-bench-serve", is_bench_serve, rows=serve_rows),
     Format("vllm-bench-sweep summary", is_summary, rows=summary_rows),
     Format("vllm-bench-sweep failure", is_failure, rows=failure_rows),

@@ -7,6 +7,7 @@ import json
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
@@ -25,6 +26,7 @@ Endpoint: TypeAlias = Literal["chat", "completions"]
 
 _KEYS = ("prompt", "messages", "class")
 _LONGEST_CLASS = 64
+_DRAWS = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +45,10 @@ class Prompt:
         if self.text is not None:
             return {"messages": [{"role": "user", "content": opening + self.text}]}
         return {"messages": _opened(self.messages, opening)}
+
+    def length(self) -> int:
+        """About how long it is, in characters."""
+        return len(self.text) if self.text is not None else len(json.dumps(self.messages))
 
     def key(self) -> str:
         """The prompt as one string, for a digest."""
@@ -72,13 +78,28 @@ class PromptSet:
         return PromptSet(self.name, {name: self.by_class[name] for name in classes or self.by_class})
 
     def draw(self, request_class: str, count: int, salt: str) -> list[Prompt]:
-        """``count`` prompts of a class in an order that ``salt`` alone decides; all are used before one is again."""
+        """``count`` prompts of a class in an order that ``salt`` alone decides; all are used before one is again.
+
+        What remains after whole rounds is drawn by length, one from each of so many groups of neighbours, and of many
+        such draws the one is taken whose mean length is nearest that of the whole set: so the runs of a cell have
+        prompts of one length, though not the same ones.
+        """
         prompts = self.by_class[request_class]
-        drawn: list[Prompt] = []
         rng = random.Random(f"{salt}/{request_class}")
-        while len(drawn) < count:
-            drawn += rng.sample(prompts, len(prompts))
-        return drawn[:count]
+        rounds, rest = divmod(count, len(prompts))
+        drawn = [prompt for _ in range(rounds) for prompt in rng.sample(prompts, len(prompts))]
+        return drawn + (_typical(prompts, rest, rng) if rest else [])
+
+
+def _typical(prompts: Sequence[Prompt], count: int, rng: random.Random) -> list[Prompt]:
+    """So many different prompts whose mean length is about that of all."""
+    by_length = sorted(((prompt.length(), place) for place, prompt in enumerate(prompts)))
+    edges = [place * len(prompts) // count for place in range(count + 1)]
+    wanted = count * sum(length for length, _ in by_length) / len(prompts)
+    draws = ([by_length[rng.randrange(low, high)] for low, high in pairwise(edges)] for _ in range(_DRAWS))
+    best = min(draws, key=lambda draw: abs(sum(length for length, _ in draw) - wanted))
+    rng.shuffle(best)
+    return [prompts[place] for _, place in best]
 
 
 def builtin_prompts() -> PromptSet:
