@@ -72,5 +72,7 @@ def cache_credits(
         held = cached.get(states[index].name, 0)
         if held > 0 and ramping.get(index, load) < most:
             tokens[index] = held = min(held, prompt_tokens)
-            saved[index] = stall_seconds * (1.0 - policy.prefill_seconds(prompt_tokens - held) / whole)
+            spared = stall_seconds * (1.0 - policy.prefill_seconds(prompt_tokens - held) / whole)
+            ratio = states[index].step_time_ratio
+            saved[index] = spared if ratio is None else spared * ratio
     return CacheCredits(tokens, saved, max(saved.values(), default=0.0))

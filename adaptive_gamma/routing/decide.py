@@ -7,7 +7,8 @@
 first term is what the request itself pays, the second what its decoding takes from the n others. The third is what its
 prompt takes from them: while it is computed, P_r seconds, each of them stalls; L is the number of output tokens the
 request is expected to bring. ``E_r`` is the policy's expected tokens per step, its accepted part scaled by the
-acceptance seen on that replica lately.
+acceptance seen on that replica lately. On a replica whose steps have been found to take longer or shorter than the
+policy says, all these seconds are multiplied by a bounded factor.
 
 P_r leaves out the part of the prompt that replica r is believed to have in its cache, so a cache saves the neighbours'
 stall and, in the last term, the request's own wait, measured against P_0, the least P of all: what every replica would
@@ -172,6 +173,8 @@ def decide(
                 cost = price[0][load] / (1.0 + (accepted if ratio is None else accepted * ratio)) + load * stall
             else:
                 cost = price[0][load] + load * stall
+            if state.step_time_ratio is not None:
+                cost *= state.step_time_ratio
         if rank:
             demoted.setdefault(rank, []).append((cost, index, load))
         else:

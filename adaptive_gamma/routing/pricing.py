@@ -95,7 +95,8 @@ class Pricing:
             seconds = steps[batch]
         else:
             seconds = self._policy.step_seconds(batch, gamma or 0, self._context, gamma is not None)
-        return seconds / tokens_per_step(price.accepted, state)
+        tpot = seconds / tokens_per_step(price.accepted, state)
+        return tpot if state.step_time_ratio is None else tpot * state.step_time_ratio
 
     def marginal_cost(self, state: ReplicaState, load: int, stall_seconds: float) -> float:
         """tau(n+1) + n (tau(n+1) - tau(n)) + n P / L, n = load; right also where gamma changes as the request joins."""
@@ -103,6 +104,8 @@ class Pricing:
         after = self.tpot_at(gamma, state, load + 1)
         if not load:
             return after
+        if state.step_time_ratio is not None:
+            stall_seconds *= state.step_time_ratio
         return after + load * (after - self.tpot(state, load) + stall_seconds)
 
 

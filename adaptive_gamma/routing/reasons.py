@@ -37,6 +37,8 @@ def pool_reason(
     if chosen.gamma is None or not chosen.speculative:
         return "high_load" if pricing.tpot(state, 1) < pricing.tpot(states[plain[1]], 1) else "class"
     same_for_all = load * stall_seconds
+    if state.step_time_ratio is not None:
+        same_for_all *= state.step_time_ratio
     if credits.tokens:
         same_for_all += credits.on(index, load)
     price = pricing.price(gamma_at(state, load + 1))

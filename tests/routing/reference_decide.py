@@ -87,6 +87,8 @@ def reference_decide(
                 cost = marginal[load] / (1.0 + (accepted if ratio is None else accepted * ratio)) + load * stall
             else:
                 cost = marginal[load] + load * stall
+            if state.step_time_ratio is not None:
+                cost *= state.step_time_ratio
         else:
             cost = pricing.marginal_cost(state, load)
         if slo is not None and pricing.tpot(state, load + 1) > slo:
@@ -198,6 +200,8 @@ def _reason(
         return "high_load" if pricing.tpot(spec_state, 1) < pricing.tpot(plain_state, 1) else "class"
     load = speculative[2]
     stall = load * pricing.stall_seconds
+    if spec_state.step_time_ratio is not None:
+        stall *= spec_state.step_time_ratio
     step_cost = (speculative[0] - stall) * pricing.tokens_per_step(spec_state, load + 1)
     for other in classes:
         if step_cost / pricing.tokens_per_step(spec_state, load + 1, other) + stall > plain[0]:
@@ -276,12 +280,16 @@ class Pricing:
 
     def tpot(self, state: ReplicaState, batch: int) -> float:
         """tau: seconds per output token of one request among ``batch``."""
-        return self.step_seconds(gamma_at(state, batch), batch) / self.tokens_per_step(state, batch)
+        tpot = self.step_seconds(gamma_at(state, batch), batch) / self.tokens_per_step(state, batch)
+        return tpot if state.step_time_ratio is None else tpot * state.step_time_ratio
 
     def marginal_cost(self, state: ReplicaState, load: int) -> float:
         """tau(n+1) + n (tau(n+1) - tau(n)) + n P / L, n = load; right also where gamma changes as the request joins."""
         after = self.tpot(state, load + 1)
-        return after + load * (after - self.tpot(state, load) + self.stall_seconds) if load else after
+        stall = self.stall_seconds
+        if state.step_time_ratio is not None:
+            stall *= state.step_time_ratio
+        return after + load * (after - self.tpot(state, load) + stall) if load else after
 
 
 def gamma_at(state: ReplicaState, batch: int) -> int | None:

@@ -262,3 +262,26 @@ def test_a_gap_in_a_schedule_keeps_the_gamma_before_it() -> None:
     schedule = GammaSchedule([(8, 10, 1), (1, 4, 3)])
     assert [schedule.at(b) for b in (0, 1, 4, 5, 7, 8, 10, 500)] == [3, 3, 3, 3, 3, 1, 1, 1]
     assert schedule.largest == 3
+
+
+def test_a_replica_found_slower_than_predicted_is_priced_so() -> None:
+    """Of two alike, requests go to the other one until that carries the difference."""
+    taken = []
+    for load in range(12):
+        states = [replica("slow", 4, load=4, step_time_ratio=1.5), replica("other", 4, load=4 + load)]
+        decision = choose(states)
+        taken.append(decision.replica)
+        costs = {c.replica: c for c in (decision.chosen, *decision.runners_up)}
+        plain = choose([replica("a", 4, load=4), replica("b", 4, load=60)]).chosen
+        assert costs["slow"].cost_s == pytest.approx(1.5 * plain.cost_s)
+        assert costs["slow"].tpot_s == pytest.approx(1.5 * plain.tpot_s)
+    assert taken[0] == "other"
+    assert taken[-1] == "slow"
+
+
+def test_a_ratio_of_one_changes_nothing() -> None:
+    for load in (0, 3, 20, 70):
+        needs = RequestNeeds("chat", 4000, cached={"a": 2000})
+        known = [replica("a", 4, load=load, step_time_ratio=1.0), replica("b", load=load)]
+        unknown = [replica("a", 4, load=load), replica("b", load=load)]
+        assert choose(known, needs=needs) == choose(unknown, needs=needs)

@@ -44,6 +44,7 @@ STATES = st.builds(
     models=st.sampled_from([None, frozenset({"m"}), frozenset({"n"})]),
     refused_parameters=st.sampled_from([frozenset[str](), frozenset({"min_p"})]),
     acceptance_ratio=st.none() | st.floats(0.0, 1.5),
+    step_time_ratio=st.sampled_from([None, None, 0.5, 1.0, 1.3, 2.0]),
 )
 NEEDS = st.builds(
     RequestNeeds,
