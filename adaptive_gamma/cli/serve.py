@@ -104,6 +104,7 @@ async def _serve(configuration: _Configuration, settings: Settings, policy: Poli
         scrape=settings.scrape,
         health=settings.health,
         load=settings.load,
+        cost_check=settings.cost_check,
         api_key=settings.engine_api_key,
         policy=policy,
     )

@@ -7,7 +7,8 @@ What differs from other engines:
   not (it prints ``none`` on a speculating server).
 * All token and draft counters move only when a request ends. Between two scrapes without a finished request there is
   no data, which is not an acceptance of 0. The two request gauges are live.
-* There is no gauge of KV use, no latency histogram, no model label.
+* There is no gauge of KV use, no model label, and no latency histogram; seconds of generation and steps, summed over
+  requests, take its place where the accepted tokens are counted.
 * No request field changes gamma on current builds, and none is refused for the drafter's sake.
 """
 
@@ -18,9 +19,9 @@ from collections.abc import Mapping
 
 from adaptive_gamma.engines._acceptance import count
 from adaptive_gamma.engines._bounds import believed_gamma, request_count
-from adaptive_gamma.engines._exposition import read_exposition
+from adaptive_gamma.engines._exposition import Exposition, read_exposition
 from adaptive_gamma.engines._speculation import contiguous_positions, counter, speculation_counters
-from adaptive_gamma.engines.reading import EngineReading, RequestAcceptance
+from adaptive_gamma.engines.reading import EngineReading, LatencySum, RequestAcceptance
 
 __all__ = ["LlamaCppDialect"]
 
@@ -29,6 +30,7 @@ _RUNNING = _PREFIX + "requests_processing"
 _WAITING = _PREFIX + "requests_deferred"
 _GENERATION_TOKENS = counter(_PREFIX + "tokens_predicted")
 _PROMPT_TOKENS = counter(_PREFIX + "prompt_tokens")
+_GENERATION_SECONDS = counter(_PREFIX + "tokens_predicted_seconds")
 _DRAFTS = counter(_PREFIX + "spec_decode_num_drafts")
 _DRAFT_TOKENS = counter(_PREFIX + "spec_decode_num_draft_tokens")
 _ACCEPTED_TOKENS = counter(_PREFIX + "spec_decode_num_accepted_tokens")
@@ -39,6 +41,7 @@ _WANTED = frozenset(
         _WAITING,
         *_GENERATION_TOKENS,
         *_PROMPT_TOKENS,
+        *_GENERATION_SECONDS,
         *_DRAFTS,
         *_DRAFT_TOKENS,
         *_ACCEPTED_TOKENS,
@@ -73,12 +76,14 @@ class LlamaCppDialect:
         speculative = _slots_speculate(pages.get(_SLOTS))
         if speculative is None and (positions or (counters is not None and counters.draft_tokens > 0)):
             speculative = True
+        accepted = None if counters is None else counters.accepted_tokens
         return EngineReading(
             running=request_count(page.total(_RUNNING)),
             waiting=request_count(page.total(_WAITING)),
             speculative=speculative,
             gamma=len(positions) if positions and speculative is not False else None,
             speculation=None if speculative is False else counters,
+            inter_token_latency=_latency(page, 0.0 if speculative is False else accepted),
             generation_tokens=page.total(*_GENERATION_TOKENS),
             prompt_tokens=page.total(*_PROMPT_TOKENS),
         )
@@ -119,6 +124,14 @@ class LlamaCppDialect:
             gamma=None,
             most_drafts=predicted - accepted,
         )
+
+
+def _latency(page: Exposition, accepted: float | None) -> LatencySum | None:
+    """A request's steps are its tokens less those that came as accepted drafts, the prompt's pass included."""
+    seconds, tokens = page.total(*_GENERATION_SECONDS), page.total(*_GENERATION_TOKENS)
+    if seconds is None or tokens is None or accepted is None or tokens < accepted:
+        return None
+    return LatencySum(seconds=seconds, count=tokens - accepted, at_end=True)
 
 
 def _slots_speculate(page: str | None) -> bool | None:

@@ -31,6 +31,8 @@ class LatencySum:
 
     seconds: float
     count: float
+    at_end: bool = False
+    """The totals move when a request ends, by all of its steps at once; else as the steps are done."""
 
 
 @dataclass(frozen=True, slots=True)

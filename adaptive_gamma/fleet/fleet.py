@@ -10,7 +10,13 @@ from typing import Any, Protocol
 
 from pydantic import SecretStr
 
-from adaptive_gamma.config.settings import HealthSettings, LoadSettings, ReplicaSettings, ScrapeSettings
+from adaptive_gamma.config.settings import (
+    CostCheckSettings,
+    HealthSettings,
+    LoadSettings,
+    ReplicaSettings,
+    ScrapeSettings,
+)
 from adaptive_gamma.engines.reading import RequestAcceptance
 from adaptive_gamma.fleet.open_requests import OpenRequest
 from adaptive_gamma.fleet.options import FleetOptions
@@ -47,6 +53,7 @@ class Fleet:
         scrape: interval, time limit and age limit of readings.
         health: path, interval, time limit and thresholds of probes, and the length of the slow start.
         load: the cap on open requests of replicas without one of their own.
+        cost_check: when the prices of a replica are taken for wrong.
         api_key: sent to engines as a bearer token.
         clock: monotonic seconds, the clock of ``ReplicaState.fresh_until``.
         policy: gives the acceptance expected of each class; may be set later.
@@ -59,6 +66,7 @@ class Fleet:
         scrape: ScrapeSettings,
         health: HealthSettings,
         load: LoadSettings | None = None,
+        cost_check: CostCheckSettings | None = None,
         api_key: SecretStr | None = None,
         clock: Callable[[], float] = time.monotonic,
         policy: AcceptancePrior | None = None,
@@ -75,7 +83,7 @@ class Fleet:
         self.states: list[ReplicaState] = []
         """The state of each of ``replicas``, in their order. ``replace`` makes a new list."""
         self._clock = clock
-        self._options = FleetOptions(scrape, health, load or LoadSettings(), api_key)
+        self._options = FleetOptions(scrape, health, load or LoadSettings(), api_key, cost_check or CostCheckSettings())
         self._by_name: dict[str, FleetReplica] = {}
         self._watches: dict[FleetReplica, ReplicaWatch] = {}
         self._ending: set[asyncio.Task[None]] = set()

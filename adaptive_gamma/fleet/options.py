@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from pydantic import SecretStr
 
-from adaptive_gamma.config.settings import HealthSettings, LoadSettings, ScrapeSettings
+from adaptive_gamma.config.settings import CostCheckSettings, HealthSettings, LoadSettings, ScrapeSettings
 
 __all__ = ["FleetOptions"]
 
@@ -20,6 +20,7 @@ class FleetOptions:
     load: LoadSettings
     api_key: SecretStr | None
     """Sent to engines as a bearer token."""
+    cost_check: CostCheckSettings = field(default_factory=CostCheckSettings)
 
     def looks_as(self, other: FleetOptions) -> bool:
         """Whether replicas are asked in the same way at the same intervals; limits and thresholds may differ."""

@@ -11,6 +11,7 @@ from typing import Any, Protocol
 from adaptive_gamma.config.settings import ReplicaSettings
 from adaptive_gamma.engines import Dialect, EngineReading, dialect_for
 from adaptive_gamma.errors import ScrapeError
+from adaptive_gamma.fleet.cost_check import CostCheck, StepPrices
 from adaptive_gamma.fleet.gamma import EngineEvidence, GammaFinding, GammaMismatch, configured_gamma, find_gamma
 from adaptive_gamma.fleet.health import HealthMonitor
 from adaptive_gamma.fleet.models import ModelList
@@ -27,15 +28,8 @@ _RATIO_DRAFTS = 100.0
 _RATIO_BOUNDS = (0.5, 1.5)
 
 
-class AcceptancePrior(Protocol):
-    """What the fleet asks of a policy: the acceptance it expects of each class."""
-
-    @property
-    def default_class(self) -> str: ...
-
-    def class_for(self, name: str) -> str: ...
-
-    def expected_tokens(self, request_class: str, gamma: int) -> float: ...
+class AcceptancePrior(StepPrices, Protocol):
+    """What the fleet asks of a policy: the acceptance it expects of each class, and what steps take."""
 
 
 class FleetReplica:
@@ -85,6 +79,8 @@ class FleetReplica:
         self._cache_lost = cache_lost
         self._seen = EngineEvidence()
         self._window = AcceptanceWindow()
+        self.cost = CostCheck(options.cost_check, options.scrape.half_life_s)
+        """Whether its steps take the time the policy predicts."""
         self._open = OpenRequests(self.state, clock)
         self._mismatch: GammaMismatch | None = None
         self._model_missing = False
@@ -166,10 +162,11 @@ class FleetReplica:
             prior: the policy's acceptance by class, where there is one.
         """
         previous, self.reading = self.reading, reading
+        shares = self._open.seconds_by_class()
         update = self._window.update(
             reading.speculation,
             started_at,
-            self._open.seconds_by_class(),
+            shares,
             restarted=previous is not None and _output_fell(previous, reading),
         )
         if update.drafts > 0:
@@ -177,6 +174,7 @@ class FleetReplica:
         if update.restarted:
             self.restarts += 1
             self._seen.restarted()
+            self.cost.forget()
             _log.warning("replica %s: the engine restarted, its counters began anew", self.name)
             self._began_anew()
         if update.changed:
@@ -186,6 +184,16 @@ class FleetReplica:
         if update.counts is not None and self.on_drafts is not None:
             self.on_drafts(self, update.counts, started_at)
         ratio = self._acceptance_ratio(prior)
+        was_flagged = self.cost.flagged
+        self.cost.look(
+            reading,
+            started_at,
+            prior,
+            speculative=self.state.speculative,
+            gamma=self.state.gamma,
+            class_shares=shares,
+            acceptance_ratio=ratio,
+        )
         # what can meet a fault lies above: a reading is believed whole or not at all
         if self.scrape_error is not None:
             _log.info("replica %s: metrics are read again", self.name)
@@ -197,6 +205,12 @@ class FleetReplica:
         state.fresh_until = started_at + self._stale_after_s
         state.in_flight_at_scrape = in_flight_at_start
         state.acceptance_ratio = ratio
+        state.step_time_ratio = self.cost.correction
+        if self.cost.flagged != was_flagged:
+            if was_flagged:
+                _log.info("replica %s: steps take the predicted time again", self.name)
+            else:
+                _log.warning("replica %s: %s", self.name, self.cost.words)
         if (self.awake is False) != (reading.awake is False):
             _log.info("replica %s: the engine %s", self.name, "sleeps" if reading.awake is False else "is awake")
         self.awake = reading.awake
@@ -273,6 +287,8 @@ class FleetReplica:
             notes.append(f"configured gamma {self._mismatch.configured}, but the engine runs {shown}")
         if self.variable_draft_length and not isinstance(self._configured, GammaSchedule):
             notes.append("drafts vary in length, so acceptance by position is not known")
+        if self.cost.flagged:
+            notes.append(self.cost.words)
         if self.awake is False:
             notes.append("the engine sleeps")
         if self._model_missing:
@@ -302,7 +318,8 @@ class FleetReplica:
         self._configured = configured_gamma(settings.gamma)
         self._stale_after_s = options.scrape.stale_after_s
         self._ramp_s = options.health.ramp_s
-        self._window.half_life_s = options.scrape.half_life_s
+        self._window.half_life_s = self.cost.half_life_s = options.scrape.half_life_s
+        self.cost.settings = options.cost_check
         self.health.set_limits(down_after=options.health.down_after, up_after=options.health.up_after)
         own = settings.max_in_flight
         self.state.max_in_flight = options.load.max_in_flight if own is None else own

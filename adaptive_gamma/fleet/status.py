@@ -38,6 +38,7 @@ def replica_status(replica: FleetReplica, now: float) -> dict[str, Any]:
         "acceptance": None if acceptance is None else [_rounded(rate, 4) for rate in acceptance],
         "accepted_per_draft": _rounded(accepted, 4),
         "acceptance_ratio": _rounded(state.acceptance_ratio, 4),
+        "cost": replica.cost.as_dict(),
         "variable_draft_length": replica.variable_draft_length,
         "gamma_schedule": None if schedule is None else [list(part) for part in schedule.ranges],
         "gamma_mismatch": (

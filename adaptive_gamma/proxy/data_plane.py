@@ -103,7 +103,7 @@ class DataPlane:
         }
         self.fleet.replace(
             settings.replicas,
-            FleetOptions(settings.scrape, settings.health, settings.load, settings.engine_api_key),
+            FleetOptions(settings.scrape, settings.health, settings.load, settings.engine_api_key, settings.cost_check),
         )
         dropped = [upstream for name, upstream in self.upstreams.items() if name not in kept]
         self.settings, self.upstreams = settings, upstreams

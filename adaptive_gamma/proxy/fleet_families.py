@@ -64,12 +64,38 @@ def fleet_families(fleet: Fleet, now: float) -> Iterator[Family]:
         ("replica", "reason"),
         (("_total", (r.name, why), count) for r in replicas for why, count in sorted(r.scrape_failures.items())),
     )
+    yield from _cost_families(replicas)
     yield Family(
         "adaptive_gamma_acceptance",
         "gauge",
         "Conditional acceptance by draft position (0 is the first, as engines count) over the decayed window.",
         ("class", "position"),
         _acceptance(replicas),
+    )
+
+
+def _cost_families(replicas: tuple[FleetReplica, ...]) -> Iterator[Family]:
+    found = [(r.name, finding) for r in replicas if (finding := r.cost.finding) is not None]
+    yield Family(
+        "adaptive_gamma_step_time_error_ratio",
+        "gauge",
+        "Observed over predicted seconds of an engine step, less 1: 0.25 is 25 % slower than the policy says.",
+        _REPLICA,
+        [("", (name,), finding.step_time_ratio - 1.0) for name, finding in found],
+    )
+    yield Family(
+        "adaptive_gamma_tokens_per_step_error_ratio",
+        "gauge",
+        "Observed over predicted tokens a sequence gets from a step, less 1.",
+        _REPLICA,
+        [("", (name,), ratio - 1.0) for name, finding in found if (ratio := finding.tokens_ratio) is not None],
+    )
+    yield Family(
+        "adaptive_gamma_replica_cost_flagged",
+        "gauge",
+        "1 while the step time error has been above its limit for long, and predictions are corrected, else 0.",
+        _REPLICA,
+        [("", (r.name,), float(r.cost.flagged)) for r in replicas],
     )
 
 

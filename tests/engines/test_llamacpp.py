@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from adaptive_gamma.engines import EngineReading, SpeculationCounters, dialect_for
+from adaptive_gamma.engines import EngineReading, LatencySum, SpeculationCounters, dialect_for
 from adaptive_gamma.errors import ScrapeError
 from tests.engines import pages
 
@@ -31,6 +31,20 @@ def test_plain_server_has_the_counters_and_does_not_speculate() -> None:
     assert reading.speculation is None
     assert reading.gamma is None
     assert reading.kv_usage is None
+
+
+def test_steps_and_their_seconds_are_of_whole_requests() -> None:
+    plain = read(pages.LLAMACPP_PLAIN, pages.LLAMACPP_SLOTS_PLAIN)
+    assert plain.inter_token_latency == LatencySum(4.25, 600, at_end=True)
+    text = pages.LLAMACPP_SPECULATIVE.replace("tokens_predicted_total 600", "tokens_predicted_total 1600")
+    assert read(text).inter_token_latency == LatencySum(4.25, 1600 - 1057, at_end=True)
+
+
+def test_steps_are_not_known_where_accepted_drafts_are_not_counted() -> None:
+    text = "".join(line for line in pages.LLAMACPP_PLAIN.splitlines(keepends=True) if "spec_decode" not in line)
+    assert read(text, pages.LLAMACPP_SLOTS_SPECULATIVE).inter_token_latency is None
+    assert read(text, pages.LLAMACPP_SLOTS_PLAIN).inter_token_latency is not None
+    assert read(pages.LLAMACPP_SPECULATIVE).inter_token_latency is None, "more accepted than there are tokens"
 
 
 def test_before_the_first_speculative_request_only_the_slots_tell() -> None:

@@ -35,6 +35,18 @@ class Prior:
         rate = 0.8 if request_class == "structured" else 0.5
         return float(sum(rate**position for position in range(gamma + 1)))
 
+    def step_seconds(
+        self, batch: int, gamma: int, context_tokens: float | None = None, speculative: bool = True
+    ) -> float:
+        """10 ms, and 0.1 ms for each token verified."""
+        return 0.010 + 0.0001 * batch * (gamma + 1)
+
+    def prefill_seconds(self, tokens: int) -> float:
+        return 0.0001 * tokens
+
+    def largest_gamma(self, batch: int) -> int | None:
+        return max(128 // batch - 1, 0)
+
 
 def a_fleet(
     *replicas: ReplicaSettings,
