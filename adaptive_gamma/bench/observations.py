@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from statistics import median
 
-from adaptive_gamma.bench.cells import Cells
+from adaptive_gamma.bench.cells import Cell, Cells
 from adaptive_gamma.bench.curves import ClassCurve, class_curves
 from adaptive_gamma.bench.importers.finding import Findings, ImportFinding
 from adaptive_gamma.bench.row import SweepRow
@@ -29,6 +30,8 @@ class SweepObservations:
 
     observations: tuple[Observation, ...]
     curves: dict[str, ClassCurve]
+    rows: tuple[SweepRow, ...]
+    """The rows that the observations were made of, in their order."""
     findings: tuple[ImportFinding, ...]
 
 
@@ -44,17 +47,22 @@ def sweep_observations(
             that drafted nothing looks the same, so this must be known from elsewhere.
     """
     findings = Findings()
+    batches = {row.source: batch for cell in cells.cells for row, batch in _batches(cell)}
     rows = [row for cell in cells.cells for row in cell.rows]
     mixed = _mixed_totals(rows)
     observations: list[tuple[SweepRow, Observation]] = []
     for row in rows:
-        seen = _of_run(row, row.source in mixed, prompts_cached, fit_acceptance, findings)
-        if seen is not None:
-            observations.append((row, seen))
+        problem = _acceptance_problem(row, row.source in mixed, fit_acceptance)
+        if problem is not None:
+            findings.refused(row.source, problem, "acceptance")
+            continue
+        observations.append((row, _of_run(row, batches[row.source], prompts_cached)))
     curves = class_curves([row for row, _ in observations], findings)
     observations += [(row, seen) for row in cells.steps if (seen := _of_step(row, findings)) is not None]
     kept = _of_known_context(observations, findings)
-    return SweepObservations(tuple(kept), curves, tuple(findings.items))
+    return SweepObservations(
+        tuple(seen for _, seen in kept), curves, tuple(row for row, _ in kept), tuple(findings.items)
+    )
 
 
 def decoding_batch(row: SweepRow) -> float | None:
@@ -72,20 +80,17 @@ def decoding_batch(row: SweepRow) -> float | None:
     return row.concurrency or (None if row.concurrency_asked is None else float(row.concurrency_asked))
 
 
-def _of_run(
-    row: SweepRow, mixed: bool, prompts_cached: bool, fit_acceptance: bool, findings: Findings
-) -> Observation | None:
-    gamma, tpot, batch = row.gamma or 0, row.tpot_p50_s or row.tpot_mean_s, decoding_batch(row)
-    if not tpot or not batch:
-        findings.refused(row.source, "no time per token or no load", "tpot_p50_s")
-        return None
-    per_step: float | None = None
-    if gamma:
-        problem = _acceptance_problem(row, gamma, mixed, fit_acceptance)
-        if problem is not None:
-            findings.refused(row.source, problem, "acceptance")
-            return None
-        per_step = row.acceptance.mean_length if row.acceptance is not None else None
+def _batches(cell: Cell) -> Iterator[tuple[SweepRow, float]]:
+    """Each run with the batch of its cell: runs of a cell differ by chance, and a table needs one entry for them."""
+    known = [batch for row in cell.rows if (batch := decoding_batch(row)) is not None]
+    for row in cell.rows:
+        yield row, float(f"{median(known):.6g}")
+
+
+def _of_run(row: SweepRow, batch: float, prompts_cached: bool) -> Observation:
+    gamma, tpot = row.gamma or 0, row.tpot_p50_s or row.tpot_mean_s
+    assert tpot  # cells hold only runs that have a time and a load
+    per_step = row.acceptance.mean_length if gamma and row.acceptance is not None else None
     prefill = 0.0
     if not prompts_cached and row.input_tokens and row.output_tokens:
         prefill = batch * (per_step or 1.0) * row.input_tokens / row.output_tokens
@@ -105,9 +110,11 @@ def _of_run(
     )
 
 
-def _acceptance_problem(row: SweepRow, gamma: int, mixed: bool, fit_acceptance: bool) -> str | None:
+def _acceptance_problem(row: SweepRow, mixed: bool, fit_acceptance: bool) -> str | None:
     """Why a speculative run's time per token cannot be made into a step's time, or None."""
-    seen = row.acceptance
+    gamma, seen = row.gamma, row.acceptance
+    if not gamma:
+        return None
     if seen is None or seen.mean_length is None:
         if fit_acceptance:
             return None
@@ -168,11 +175,13 @@ def _of_step(row: SweepRow, findings: Findings) -> Observation | None:
     )
 
 
-def _of_known_context(seen: Sequence[tuple[SweepRow, Observation]], findings: Findings) -> list[Observation]:
+def _of_known_context(
+    seen: Sequence[tuple[SweepRow, Observation]], findings: Findings
+) -> list[tuple[SweepRow, Observation]]:
     """All of them where none knows its context; else those that do, for 0 would say that the others have none."""
     if not any(observation.context_tokens for _, observation in seen):
-        return [observation for _, observation in seen]
+        return list(seen)
     for row, observation in seen:
         if not observation.context_tokens:
             findings.refused(row.source, "no context length, while other rows have one", "input_tokens")
-    return [observation for _, observation in seen if observation.context_tokens]
+    return [(row, observation) for row, observation in seen if observation.context_tokens]

@@ -21,7 +21,8 @@ from adaptive_gamma.policy.library import (
 from adaptive_gamma.policy.lint import Finding, lint_policy
 from adaptive_gamma.policy.load import find_policy, load_policy, read_policy_file, shipped_policies
 from adaptive_gamma.policy.priors import DrafterFamily, DrafterPrior, MeasuredAcceptance
-from adaptive_gamma.policy.schema import SCHEMA, PolicyDocument, PolicyInputs, PolicyTable
+from adaptive_gamma.policy.provenance import Provenance, provenance_at
+from adaptive_gamma.policy.schema import SCHEMA, Evidence, PolicyDocument, PolicyInputs, PolicyTable
 from adaptive_gamma.policy.starter import starter_policy
 from adaptive_gamma.policy.table import CLASS_ALIASES, Policy, build_policy, rebuild_policy
 from adaptive_gamma.policy.write import policy_yaml
@@ -33,6 +34,7 @@ __all__ = [
     "CostInputs",
     "DrafterFamily",
     "DrafterPrior",
+    "Evidence",
     "Finding",
     "Grid",
     "Library",
@@ -41,6 +43,7 @@ __all__ = [
     "PolicyDocument",
     "PolicyInputs",
     "PolicyTable",
+    "Provenance",
     "build_grid",
     "build_policy",
     "class_prior_input",
@@ -57,6 +60,7 @@ __all__ = [
     "parse_document",
     "parse_inputs",
     "policy_yaml",
+    "provenance_at",
     "read_policy_file",
     "rebuild_policy",
     "shipped_policies",

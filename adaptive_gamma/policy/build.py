@@ -35,6 +35,8 @@ class Grid:
     """[class, context, batch - 1]."""
     plain_wins_from: tuple[tuple[int | None, ...], ...]
     """[class][context]."""
+    within_slo: tuple[tuple[tuple[int, int], ...], ...] | None
+    """[class][context]: last batch within the time per token asked for, with the best gamma and plain."""
 
     def table(self) -> PolicyTable:
         """The table as a policy file stores it."""
@@ -59,6 +61,7 @@ class Grid:
                 ]
                 for batch in listed_batches(self.best.shape[2])
             },
+            within_slo=None if self.within_slo is None else list(self.within_slo[c][x]),
         )
 
 
@@ -75,9 +78,12 @@ def build_grid(inputs: PolicyInputs, source: str = "inputs") -> Grid:
     gammas = np.arange(limits.min_gamma, limits.max_gamma + 1)
     batches = np.arange(1, limits.max_batch + 1)
     contexts = np.asarray(limits.context_buckets, dtype=np.float64)
-    plain = cost.plain_seconds(batches, contexts[:, None])
-    spec = cost.speculative_seconds(batches, gammas[:, None], contexts[:, None, None])
     expected = np.stack([curve.expected_tokens(gammas.astype(np.float64)) for curve in curves.values()])
+    prompts = limits.prompt_tokens_per_output_token
+    plain = cost.plain_seconds(batches, contexts[:, None], prompts * batches)
+    # A step of the prompts that keep pace with what it puts out knows the class; one without them does not.
+    spec_prompts = prompts * batches * expected[:, None, :, None] if prompts else 0.0
+    spec = cost.speculative_seconds(batches, gammas[:, None], contexts[:, None, None], spec_prompts)
     speedup = expected[:, None, :, None] * (plain[:, None, :] / spec)
     allowed = cost.allowed(batches, gammas[:, None])
 
@@ -96,6 +102,9 @@ def build_grid(inputs: PolicyInputs, source: str = "inputs") -> Grid:
         allowed=allowed,
         best=best,
         plain_wins_from=tuple(tuple(_from_where_below_one(row) for row in rows) for rows in drafting),
+        within_slo=None
+        if limits.slo_tpot_seconds is None
+        else _within_slo(limits.slo_tpot_seconds, prompts, cost, list(curves.values()), best, contexts),
     )
 
 
@@ -110,6 +119,30 @@ def listed_batches(max_batch: int) -> list[int]:
     """The batches whose speed-ups a file lists: powers of two, and the largest batch."""
     powers = [1 << i for i in range(max_batch.bit_length()) if 1 << i <= max_batch]
     return powers if powers[-1] == max_batch else [*powers, max_batch]
+
+
+def _within_slo(
+    slo: float,
+    prompts: float,
+    cost: SpeculationCost,
+    curves: list[AcceptanceCurve],
+    best: npt.NDArray[np.int64],
+    contexts: FloatArray,
+) -> tuple[tuple[tuple[int, int], ...], ...]:
+    batches = np.arange(1, best.shape[2] + 1)
+    plain = np.asarray(cost.plain_seconds(batches, contexts[:, None], prompts * batches))
+    found = []
+    for c, curve in enumerate(curves):
+        expected = curve.expected_tokens(best[c].astype(np.float64))
+        tpot = cost.speculative_seconds(batches, best[c], contexts[:, None], prompts * batches * expected) / expected
+        found.append(tuple((_last_within(t, slo), _last_within(p, slo)) for t, p in zip(tpot, plain, strict=True)))
+    return tuple(found)
+
+
+def _last_within(tpot: FloatArray, slo: float) -> int:
+    """The last batch before the first one that takes longer."""
+    longer = np.flatnonzero(tpot > slo)
+    return int(longer[0]) if longer.size else int(tpot.size)
 
 
 def _from_where_below_one(best_speedup: FloatArray) -> int | None:

@@ -100,6 +100,10 @@ def _check_cell(stored: CellTable, built: CellTable, grid: Grid, cell: tuple[str
             f"{key}.plain_wins_from",
             f"is {_shown(stored.plain_wins_from)}, but the inputs give {_shown(built.plain_wins_from)}; {_REBUILD}",
         )
+    if stored.within_slo != built.within_slo:
+        raise PolicyError(
+            source, f"{key}.within_slo", f"is {stored.within_slo}, but the inputs give {built.within_slo}; {_REBUILD}"
+        )
     _same_keys(list(stored.speedup), listed_batches(grid.best.shape[2]), source, f"{key}.speedup")
     exact = grid.speedup[list(grid.curves).index(cell[0]), grid.contexts.index(cell[1])]
     for batch, row in stored.speedup.items():

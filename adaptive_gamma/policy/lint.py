@@ -6,6 +6,7 @@ from collections import Counter
 from dataclasses import dataclass
 
 from adaptive_gamma.policy.dead_band import edge_on_load
+from adaptive_gamma.policy.provenance import provenance_at
 from adaptive_gamma.policy.schema import (
     AutoregressiveInput,
     CellTable,
@@ -50,6 +51,7 @@ def lint_policy(policy: Policy, median_load: float | None = None) -> list[Findin
     for name, contexts in policy.table.classes.items():
         for context, cell in contexts.items():
             cells += _cell_findings(policy, f"table.classes.{name}.{context}", cell, median_load)
+    cells += _extrapolated(policy)
     found = _once(cells, len(policy.table.classes) * len(policy.context_buckets))
     for name, prior in policy.inputs.classes.items():
         found += _prior_findings(policy, name, prior)
@@ -202,6 +204,30 @@ def _limit_findings(policy: Policy) -> list[Finding]:
                 + "; on a speculative engine it is 6.6 % to 21.6 % slower than plain decoding (vLLM issue #49548)",
             )
         )
+    return found
+
+
+def _extrapolated(policy: Policy) -> list[Finding]:
+    """Batches whose best gamma rests on no measurement."""
+    if policy.evidence is None:
+        return []
+    found = []
+    for name, contexts in policy.table.classes.items():
+        for context, cell in contexts.items():
+            unknown = [
+                batch
+                for first, last, gamma in cell.best_gamma
+                for batch in range(first, last + 1)
+                if provenance_at(policy.evidence, name, context, gamma, batch) == "extrapolated"
+            ]
+            if unknown:
+                share = len(unknown) / policy.max_batch
+                found.append(
+                    Finding(
+                        f"table.classes.{name}.{context}.best_gamma",
+                        f"extrapolated at {share:.0%} of the batches ({unknown[0]} to {unknown[-1]}); measure there",
+                    )
+                )
     return found
 
 

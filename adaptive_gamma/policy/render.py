@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from rich import box
 from rich.table import Table
 
+from adaptive_gamma.policy.provenance import provenance_at
 from adaptive_gamma.policy.schema import CellTable
 from adaptive_gamma.policy.table import Policy
 
@@ -36,9 +37,16 @@ def _cell_table(policy: Policy, name: str, context: int, cell: CellTable) -> Tab
         if cell.plain_wins_from is None
         else f"from batch {cell.plain_wins_from}"
     )
+    caption = f"best gamma by batch: {ranges}\nplain wins {wins}"
+    slo = policy.inputs.limits.slo_tpot_seconds
+    if slo is not None and cell.within_slo is not None:
+        speculative, plain = (str(last) if last else "none" for last in cell.within_slo)
+        caption += f"\nwithin {slo * 1000:g} ms a token up to batch {speculative}; plain up to {plain}"
+    if policy.evidence is not None:
+        caption += "\n= measured, ? extrapolated, the others lie between measurements"
     table = Table(
         title=f"{name}, context {context}: speed-up over plain by gamma",
-        caption=f"best gamma by batch: {ranges}\nplain wins {wins}",
+        caption=caption,
         title_justify="left",
         caption_justify="left",
         box=box.SIMPLE_HEAD,
@@ -49,9 +57,19 @@ def _cell_table(policy: Policy, name: str, context: int, cell: CellTable) -> Tab
         table.add_column(f"{gamma} ", justify="right", no_wrap=True)
     for batch, row in cell.speedup.items():
         best = policy.best_gamma(name, batch, context)
-        cells = ["-" if value is None else f"{value:.3f}" for value in row]
+        cells = [
+            "-" if value is None else f"{value:.3f}{_mark(policy, name, context, gamma, batch)}"
+            for gamma, value in zip(policy.table.gammas, row, strict=True)
+        ]
         marked = [
             f"[bold]{c}*[/bold]" if g == best else f"{c} " for g, c in zip(policy.table.gammas, cells, strict=True)
         ]
         table.add_row(str(batch), *marked)
     return table
+
+
+def _mark(policy: Policy, name: str, context: int, gamma: int, batch: int) -> str:
+    if policy.evidence is None:
+        return ""
+    marks = {"measured": "=", "interpolated": " ", "extrapolated": "?"}
+    return marks[provenance_at(policy.evidence, name, context, gamma, batch)]

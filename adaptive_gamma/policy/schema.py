@@ -19,6 +19,7 @@ __all__ = [
     "CellTable",
     "ClassPrior",
     "DrafterInput",
+    "Evidence",
     "FallingLine",
     "HardwareInput",
     "Limits",
@@ -237,6 +238,15 @@ class Limits(_Section):
     """Token counts that were captured; a step is padded up to the next one."""
     uncaptured_seconds: Annotated[float, at_least_zero(10.0, "extra seconds of a step beyond the limit")] = 0.0
     """What a step beyond the capture limit takes longer, where that was measured."""
+    prompt_tokens_per_output_token: Annotated[float, at_least_zero(1e5, "prompt tokens computed per token put out")] = (
+        0.0
+    )
+    """Of the traffic the table is for: prompts computed in the same steps slow a speculative engine more, for it
+    finishes requests sooner. 0 is decoding alone, as with prompts from the prefix cache or prefilled elsewhere."""
+    slo_tpot_seconds: Annotated[float, Field(gt=0), at_least_zero(60.0, "seconds per token; 40 ms is 0.04")] | None = (
+        None
+    )
+    """Time per output token that must hold; the table then says up to which batch it does."""
     zero_gamma_tax: Any = 0.0
     """Extra share of a step on a speculative engine at gamma 0: a number, or [[batch, tax], ...]."""
 
@@ -279,12 +289,38 @@ class CellTable(_Section):
     """First batch from which no allowed gamma reaches plain decoding; null where there is none in the table."""
     speedup: dict[int, list[float | None]]
     """Batch: predicted speed-up over plain of each gamma in ``gammas``; null beyond the capture limit."""
+    within_slo: Annotated[list[int], Field(min_length=2, max_length=2)] | None = None
+    """[with the best gamma, plain]: the last batch up to which ``slo_tpot_seconds`` holds, 0 where it never does."""
 
 
 class PolicyTable(_Section):
     gammas: list[int]
     classes: dict[str, dict[int, CellTable]]
     """Class: context bucket: cell."""
+
+
+_Point = Annotated[list[Annotated[float, Field(ge=0, le=1e9)]], Field(min_length=7, max_length=7)]
+_StepPoint = Annotated[list[Annotated[float, Field(ge=0, le=1e9)]], Field(min_length=4, max_length=4)]
+_Arm = Literal["plain"] | Annotated[int, Field(ge=0, le=64)]
+
+
+class Evidence(_Section):
+    """What a sweep measured, and which cells of the table rest on it."""
+
+    files: list[str] = []
+    points: dict[_Name, dict[_Arm, list[_Point]]]
+    """Class: arm (``plain``, or its gamma): [load asked for, batch, context, seconds per token, lowest, highest, runs].
+
+    Batch is the mean number of sequences that decoded together, seconds the median of the runs' medians.
+    """
+    steps: dict[_Arm, list[_StepPoint]] = {}
+    """Arm: [batch, context, seconds, times seen] of engine steps that were timed directly."""
+    counted_positions: dict[_Name, Annotated[int, Field(ge=0, le=64)]] = {}
+    """Class: draft positions whose acceptance was counted."""
+    fitted_tokens: Annotated[float, Field(ge=0, le=1e9)]
+    """Most tokens in a step that the step time was fitted to; a larger step is extrapolated."""
+    cells: dict[_Name, dict[int, dict[int, str]]] = {}
+    """Class: context: gamma: ranges of batches as ``1-4 measured, 5-15 interpolated, 16-64 extrapolated``."""
 
 
 class PolicyDocument(_Section):
@@ -300,6 +336,8 @@ class PolicyDocument(_Section):
     """Which numbers are assumed."""
     inputs: PolicyInputs
     table: PolicyTable
+    evidence: Evidence | None = None
+    """None for a policy that was not built from a sweep."""
 
 
 def _combine(value: object) -> Literal["max"] | float:

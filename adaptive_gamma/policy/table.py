@@ -13,7 +13,8 @@ from adaptive_gamma.errors import PolicyError
 from adaptive_gamma.policy.build import Grid, build_grid
 from adaptive_gamma.policy.check import check_inputs, check_table
 from adaptive_gamma.policy.document import parse_document, parse_inputs
-from adaptive_gamma.policy.schema import SCHEMA, PolicyDocument, PolicyInputs, PolicyTable
+from adaptive_gamma.policy.provenance import check_evidence, with_provenance
+from adaptive_gamma.policy.schema import SCHEMA, Evidence, PolicyDocument, PolicyInputs, PolicyTable
 from adaptive_gamma.roofline import AcceptanceCurve, SpeculationCost
 
 __all__ = ["CLASS_ALIASES", "Policy", "build_policy", "rebuild_policy"]
@@ -72,11 +73,17 @@ class Policy:
         check_inputs(document.inputs, source)
         grid = build_grid(document.inputs, source)
         check_table(document, grid, source)
+        check_evidence(document, source)
         return cls(document, grid)
 
     @property
     def description(self) -> str:
         return self.document.description
+
+    @property
+    def evidence(self) -> Evidence | None:
+        """What was measured for it; None for a policy that was not built from a sweep."""
+        return self.document.evidence
 
     @property
     def table(self) -> PolicyTable:
@@ -147,9 +154,19 @@ class Policy:
         return self.cost.largest_gamma(batch)
 
     def speedup(self, request_class: str, batch: int, gamma: int, context_tokens: float | None = None) -> float:
-        """Predicted tokens per second over those of a plain replica at the same batch."""
+        """Predicted tokens per second over those of a plain replica at the same batch, as in the table.
+
+        With prompts in the traffic (``limits.prompt_tokens_per_output_token``) it is not the ratio of ``step_seconds``,
+        which are of decoding alone.
+        """
+        expected = self.expected_tokens(request_class, gamma)
+        prompts = self.inputs.limits.prompt_tokens_per_output_token * batch
+        if prompts:
+            context = self.context_buckets[self.context_bucket(context_tokens)]
+            seconds = self.cost.speculative_seconds(batch, gamma, context, prompts * expected)
+            return float(expected * self.cost.plain_seconds(batch, context, prompts) / seconds)
         plain = self.step_seconds(batch, 0, context_tokens, speculative=False)
-        return self.expected_tokens(request_class, gamma) * plain / self.step_seconds(batch, gamma, context_tokens)
+        return expected * plain / self.step_seconds(batch, gamma, context_tokens)
 
     def plain_wins_from(self, request_class: str, context_tokens: float | None = None) -> int | None:
         """The first batch from which no allowed gamma beats plain decoding; None where there is none in the table."""
@@ -188,6 +205,7 @@ def build_policy(
     sources: Sequence[str] = (),
     measured: Sequence[str] = (),
     assumed: Sequence[str] = (),
+    evidence: Evidence | None = None,
     source: str = "inputs",
 ) -> Policy:
     """Make a policy, table included, from inputs.
@@ -202,12 +220,13 @@ def build_policy(
         "measured": list(measured),
         "assumed": list(assumed),
         "inputs": inputs,
+        "evidence": evidence,
     }
     return rebuild_policy(data, source)
 
 
 def rebuild_policy(data: Mapping[str, Any], source: str) -> Policy:
-    """Make a policy from a parsed policy file whose table is missing or out of date.
+    """Make a policy from a parsed policy file whose table is missing or out of date. Measured points are kept.
 
     Raises PolicyError for a wrong key, value or unit.
     """
@@ -217,4 +236,4 @@ def rebuild_policy(data: Mapping[str, Any], source: str) -> Policy:
     check_inputs(inputs, source)
     grid = build_grid(inputs, source)
     document = parse_document({**data, "inputs": inputs, "table": grid.table()}, source)
-    return Policy(document, grid)
+    return Policy(with_provenance(document), grid)

@@ -18,15 +18,33 @@ _TABLE_NOTE = """
 #   best_gamma: [first batch, last batch, gamma]
 #   speedup:    batch: predicted tokens/s over plain decoding for each of `gammas`; null beyond the capture limit
 """
+_SLO_NOTE = """\
+#   within_slo: last batch within slo_tpot_seconds, [with the best gamma, plain]
+"""
+_EVIDENCE_NOTE = """
+# What was measured. points: class: arm: [load, batch, context, seconds per token, lowest, highest, runs].
+# cells follow from the points and limits: class: context: gamma: which batches are measured.
+"""
 
 
 def policy_yaml(policy: Policy | PolicyDocument) -> str:
     """The file's text. Loading it gives an equal policy; writing that one gives the same text."""
     document = policy.document if isinstance(policy, Policy) else policy
     # Inputs as they were written: a default that nobody set stays a default.
-    head = document.model_dump(by_alias=True, exclude={"table"}, exclude_none=True, exclude_unset=True)
+    head = document.model_dump(by_alias=True, exclude={"table", "evidence"}, exclude_none=True, exclude_unset=True)
     shown = {key: value for key, value in head.items() if value not in ("", [])}
-    return _dumped(shown, _TEXT_WIDTH) + _TABLE_NOTE + _dumped({"table": document.table.model_dump()}, _TABLE_WIDTH)
+    table = document.table.model_dump()
+    has_slo = document.inputs.limits.slo_tpot_seconds is not None
+    if not has_slo:
+        for cells in table["classes"].values():
+            for cell in cells.values():
+                del cell["within_slo"]
+    text = _dumped(shown, _TEXT_WIDTH) + _TABLE_NOTE + (_SLO_NOTE if has_slo else "")
+    text += _dumped({"table": table}, _TABLE_WIDTH)
+    if document.evidence is not None:
+        found = {key: value for key, value in document.evidence.model_dump().items() if value not in ([], {})}
+        text += _EVIDENCE_NOTE + _dumped({"evidence": found}, _TABLE_WIDTH)
+    return text
 
 
 class _Dumper(yaml.SafeDumper):

@@ -26,6 +26,40 @@ __all__ = ["build_command"]
 
 
 @click.command("build")
+@click.option(
+    "--from",
+    "sweep",
+    multiple=True,
+    metavar="SWEEP",
+    help="Result file or folder of a benchmark, of any tool known; repeat it for more.",
+)
+@click.option(
+    "--arm",
+    "arms",
+    multiple=True,
+    metavar="LABEL=GAMMA",
+    help="With --from: the gamma of an arm by its label, file or folder name; LABEL=plain has no drafter.",
+)
+@click.option("--only-model", metavar="NAME", help="With --from: leave out the rows of other models.")
+@click.option("--force-random", is_flag=True, help="With --from: believe acceptance measured on made-up prompts.")
+@click.option("--fit-acceptance", is_flag=True, help="With --from: fit acceptance that no counter tells.")
+@click.option("--prompts-cached", is_flag=True, help="With --from: the prompts lay in the engine's prefix cache.")
+@click.option(
+    "--prompt-share",
+    type=click.FloatRange(0, 1e5),
+    help="With --from: prompt tokens computed per output token in your traffic; the default is the sweep's.",
+)
+@click.option(
+    "--step-time",
+    type=click.Choice(["linear", "roofline", "moe", "plain_pool", "table"]),
+    help="With --from: the step-time model; the default predicts left-out loads best.",
+)
+@click.option(
+    "--slo-tpot-ms",
+    type=click.FloatRange(0.01, 60_000),
+    metavar="MS",
+    help="Time per output token that must hold; the table says up to which batch it does.",
+)
 @click.option("--inputs", "inputs_file", metavar="FILE", help="Rebuild the table of a policy file from its inputs.")
 @click.option("--gpu", metavar="NAME", help="Accelerator, such as H100.")
 @click.option("--model", metavar="CONFIG_JSON|NAME", help="A Hugging Face config.json, or a known name (Llama-3.1-8B).")
@@ -45,7 +79,18 @@ __all__ = ["build_command"]
 @click.option("--no-capture-limit", is_flag=True, help="The engine has no such limit.")
 @click.option("--name", help="Name in the file; the default is made of GPU, model and drafter.")
 @click.option("-o", "--output", metavar="FILE", help="Write here instead of to standard output.")
+@click.pass_context
 def build_command(
+    context_: click.Context,
+    sweep: tuple[str, ...],
+    arms: tuple[str, ...],
+    only_model: str | None,
+    force_random: bool,
+    fit_acceptance: bool,
+    prompts_cached: bool,
+    prompt_share: float | None,
+    step_time: str | None,
+    slo_tpot_ms: float | None,
     inputs_file: str | None,
     gpu: str | None,
     model: str | None,
@@ -60,16 +105,62 @@ def build_command(
     name: str | None,
     output: str | None,
 ) -> None:
-    """Write a policy from hardware, model and drafter, or rebuild one from the inputs in its file."""
+    """Write a policy: from a measured sweep, from hardware, model and drafter, or anew from a file's inputs."""
+    slo = None if slo_tpot_ms is None else slo_tpot_ms * 1e-3
+    if not sweep:
+        for flag, given in (
+            ("--arm", arms), ("--only-model", only_model), ("--force-random", force_random),
+            ("--fit-acceptance", fit_acceptance), ("--prompts-cached", prompts_cached), ("--step-time", step_time),
+            ("--prompt-share", prompt_share is not None),
+        ):  # fmt: skip
+            if given:
+                raise click.UsageError(f"{flag} goes with --from")
     if inputs_file is not None:
-        if gpu or model or drafter:
-            raise click.UsageError("--inputs goes without --gpu, --model and --drafter")
+        if gpu or model or drafter or sweep or slo_tpot_ms:
+            raise click.UsageError("--inputs goes without --from, --gpu, --model, --drafter and --slo-tpot-ms")
         path = find_policy(inputs_file)
         policy = rebuild_policy(read_policy_file(path), str(path))
+    elif sweep:
+        # Here and not above: calibration brings scipy's optimisers, and no other command should wait for them.
+        from adaptive_gamma.cli.policy.from_sweep import PolicyWishes, build_from_sweep, machine_of, numbers_of
+
+        def asked(parameter: str) -> bool:
+            return context_.get_parameter_source(parameter) is not click.core.ParameterSource.DEFAULT
+
+        if gpu and not model:
+            raise click.UsageError("--gpu needs --model: peaks say nothing without the model's sizes")
+        shape = None if model is None else model_option(model, experts=True)
+        wishes = PolicyWishes(
+            name=name,
+            max_gamma=max_gamma if asked("max_gamma") else None,
+            min_gamma=min_gamma,
+            max_batch=max_batch if asked("max_batch") else None,
+            contexts=whole_numbers(context, "--context") if asked("context") else None,
+            capture_limit=capture_limit if asked("capture_limit") else None,
+            no_capture_limit=no_capture_limit,
+            slo_tpot_seconds=slo,
+            hardware_name=gpu,
+            machine=machine_of(gpu, weights),
+            model_name=None if shape is None else shape.name,
+            numbers=numbers_of(shape, weights),
+            family=None if drafter is None else family_option(drafter),
+            step_time=step_time,
+            prompts_cached=prompts_cached,
+            prompt_share=prompt_share,
+            fit_acceptance=fit_acceptance,
+        )
+        policy = build_from_sweep(
+            sweep,
+            wishes,
+            arms=arms,
+            force_random=force_random,
+            only_model=only_model,
+            say=lambda line: click.echo(line, err=output is None),
+        )
     else:
         if not (gpu and model and drafter):
-            raise click.UsageError("give --gpu, --model and --drafter, or --inputs FILE")
-        hardware, shape, family = hardware_option(gpu), model_option(model), family_option(drafter)
+            raise click.UsageError("give --from SWEEP, or --gpu, --model and --drafter, or --inputs FILE")
+        hardware, dense, family = hardware_option(gpu), model_option(model), family_option(drafter)
         limits = parse_section(
             Limits,
             {
@@ -79,11 +170,12 @@ def build_command(
                 "context_buckets": whole_numbers(context, "--context"),
                 "capture_limit_tokens": None if no_capture_limit else capture_limit,
                 "zero_gamma_tax": MEASURED_ZERO_GAMMA_TAX,
+                **({} if slo is None else {"slo_tpot_seconds": slo}),
             },
             "policy build",
             "limits",
         )
-        policy = starter_policy(hardware, shape, family, weights, limits, name)
+        policy = starter_policy(hardware, dense, family, weights, limits, name)
         for finding in lint_policy(policy):
             if finding.key.startswith("inputs."):
                 click.echo(f"note: {finding}", err=True)

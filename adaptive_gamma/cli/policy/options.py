@@ -32,8 +32,11 @@ def hardware_option(name: str) -> Hardware:
     return found
 
 
-def model_option(name: str) -> ModelShape:
-    """The model that ``--model`` names: a config.json, its folder, or a known name. Raises ConfigurationError."""
+def model_option(name: str, *, experts: bool = False) -> ModelShape:
+    """The model that ``--model`` names: a config.json, its folder, or a known name. Raises ConfigurationError.
+
+    A mixture of experts is refused unless ``experts``: nothing but measurements gives its step time.
+    """
     path = Path(name)
     if path.is_dir():
         path = path / "config.json"
@@ -59,11 +62,11 @@ def model_option(name: str) -> ModelShape:
                 _nearest_folded(name, names),
             )
         shape = known
-    if shape.mixture_of_experts:
+    if shape.mixture_of_experts and not experts:
         raise ConfigurationError(
             "--model",
             "",
-            f"{shape.name} is a mixture of experts; write a policy with a linear step_time",
+            f"{shape.name} is a mixture of experts; build from a sweep (--from), or write a moe step_time by hand",
         )
     return shape
 

@@ -17,7 +17,13 @@ __all__ = ["show_command"]
 @click.argument("policy_file", metavar="POLICY")
 @click.option("--class", "request_class", metavar="NAME", help="Only this class.")
 @click.option("--json", "as_json", is_flag=True, help="The table as JSON.")
-def show_command(policy_file: str, request_class: str | None, as_json: bool) -> None:
+@click.option(
+    "--plot",
+    "plot_file",
+    metavar="FILE",
+    help="Draw speed-up against batch, with measured points and crossings: FILE.png or FILE.svg.",
+)
+def show_command(policy_file: str, request_class: str | None, as_json: bool, plot_file: str | None) -> None:
     """Print a policy's table: best gamma by load, and what each gamma gains over plain decoding."""
     policy = load_policy(policy_file)
     classes = policy.classes
@@ -31,6 +37,11 @@ def show_command(policy_file: str, request_class: str | None, as_json: bool) -> 
                 nearest(request_class, policy.classes),
             )
         classes = (policy.class_for(request_class),)
+    if plot_file is not None:
+        from adaptive_gamma.cli.policy.plot import plot_policy
+
+        plot_policy(policy, classes, plot_file)
+        click.echo(f"{plot_file}: drawn", err=as_json)
     if as_json:
         stored = policy.table.model_dump()
         stored["classes"] = {c: stored["classes"][c] for c in classes}

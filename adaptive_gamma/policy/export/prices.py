@@ -95,8 +95,10 @@ def prices_of(
     expected = sum(
         weight * policy.curves[name].expected_tokens(wanted.astype(np.float64)) for name, weight in mix.items()
     )
-    plain = np.asarray(policy.cost.plain_seconds(sequences, context_tokens))
-    spec = np.asarray(policy.cost.speculative_seconds(sequences, wanted[:, None], context_tokens))
+    prompts = policy.inputs.limits.prompt_tokens_per_output_token * sequences
+    plain = np.asarray(policy.cost.plain_seconds(sequences, context_tokens, prompts))
+    spec_prompts = prompts * np.asarray(expected)[:, None]
+    spec = np.asarray(policy.cost.speculative_seconds(sequences, wanted[:, None], context_tokens, spec_prompts))
     tokens = sequences * (wanted[:, None] + 1)
     allowed = np.ones(tokens.shape, dtype=np.bool_)
     if capture_limit_tokens is not None:

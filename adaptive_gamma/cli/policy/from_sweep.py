@@ -1,0 +1,126 @@
+"""``adaptive-gamma policy build --from``: import a sweep, calibrate, build, and say what it all rests on."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from adaptive_gamma.bench import ImportFinding, parse_arms, read_sweep
+from adaptive_gamma.bench.build import BuiltPolicy, PolicyWishes, policy_from_sweep
+from adaptive_gamma.cli.policy.options import hardware_option
+from adaptive_gamma.errors import ConfigurationError
+from adaptive_gamma.policy import Policy, provenance_at
+from adaptive_gamma.policy.provenance import PROVENANCES
+from adaptive_gamma.roofline import ModelShape, NumberFormat
+from adaptive_gamma.roofline.calibrate import Calibration, Machine, ModelNumbers, RankedModel
+
+__all__ = ["PolicyWishes", "build_from_sweep", "machine_of", "numbers_of"]
+
+MOST_FINDINGS = 12
+"""Kinds of remarks shown; a folder of a thousand files must not hide the first of them."""
+_VARIES = re.compile(r"'[^']*'|\d+(?:\.\d+)?")
+
+
+def machine_of(gpu: str | None, weights: NumberFormat) -> Machine | None:
+    """The peaks of the accelerator that ``--gpu`` names."""
+    return None if gpu is None else Machine.of(hardware_option(gpu), weights)
+
+
+def numbers_of(shape: ModelShape | None, weights: NumberFormat) -> ModelNumbers | None:
+    """A model's sizes as served. Raises ConfigurationError where its configuration does not tell them."""
+    if shape is None:
+        return None
+    try:
+        return ModelNumbers.of(shape, 2.0 if weights == "bf16" else 1.0)
+    except ValueError as error:
+        raise ConfigurationError("--model", "", str(error)) from error
+
+
+def build_from_sweep(
+    paths: Sequence[str],
+    wishes: PolicyWishes,
+    *,
+    arms: Sequence[str],
+    force_random: bool,
+    only_model: str | None,
+    say: Callable[[str], None],
+) -> Policy:
+    """The policy; ``say`` takes the report, line by line. Raises ConfigurationError of every kind the parts raise."""
+    sweep = read_sweep(
+        [Path(path) for path in paths], force_random=force_random, arms=parse_arms(arms), only_model=only_model
+    )
+    say(f"{len(sweep.rows)} rows from {len({row.source.file for row in sweep.rows})} files")
+    try:
+        built = policy_from_sweep(sweep, wishes)
+    except ConfigurationError:
+        _say_findings(sweep.findings, say)
+        raise
+    _say_findings((*sweep.findings, *built.findings), say)
+    _say_models(built.ranked, say)
+    _say_calibration(built.calibration, say)
+    _say_provenance(built, say)
+    return built.policy
+
+
+def _say_findings(findings: Sequence[ImportFinding], say: Callable[[str], None]) -> None:
+    """Each kind of remark once, with how often it was made and where first; the worst first."""
+    for kind in ("refused", "note", "skipped"):
+        groups: dict[tuple[str, str], list[ImportFinding]] = {}
+        for finding in findings:
+            if finding.kind == kind:
+                groups.setdefault((finding.field, _VARIES.sub("", finding.problem)), []).append(finding)
+        for number, group in enumerate(groups.values()):
+            if number == MOST_FINDINGS:
+                say(f"{kind}: {len(groups) - number} more kinds of remarks")
+                break
+            more = f" (and {len(group) - 1} more like it)" if len(group) > 1 else ""
+            say(f"{kind}: {group[0]}{more}")
+
+
+def _say_models(ranked: Sequence[RankedModel], say: Callable[[str], None]) -> None:
+    if not ranked:
+        return
+    say("models by their error on loads left out:")
+    for one in ranked:
+        name = f"{one.family.name} with {one.drafter} drafter" if one.drafter else one.family.name
+        if one.left_out is not None:
+            say(f"  {name}: mean {one.left_out.mean:.1%}, worst {one.left_out.worst:.1%}")
+        elif one.calibration is not None:
+            say(f"  {name}: not judged, mean error of the fit {one.calibration.mean_error:.1%} ({one.refusal})")
+        else:
+            say(f"  {name}: refused, {one.refusal}")
+
+
+def _say_calibration(found: Calibration, say: Callable[[str], None]) -> None:
+    drafter = f" with {found.drafter_kind} drafter" if found.drafter_kind else ""
+    say(f"{found.family}{drafter}: {len(found.residuals)} observations, mean error {found.mean_error:.1%}")
+    for one in found.parameters:
+        unit = f" {one.unit}" if one.unit else ""
+        interval = "held" if one.held else "no interval" if one.low is None else f"{one.low:.4g} .. {one.high:.4g}"
+        say(f"  {one.name} {one.value:.4g}{unit} ({interval})")
+    worst = sorted(found.residuals, key=lambda one: -abs(one.relative_error))[:3]
+    for residual in worst:
+        seen = residual.observation
+        say(f"  off by {residual.relative_error:+.1%} at batch {seen.batch:.3g}, gamma {seen.gamma} ({seen.label})")
+    for note in found.notes:
+        say(f"  {note}")
+
+
+def _say_provenance(built: BuiltPolicy, say: Callable[[str], None]) -> None:
+    policy = built.policy
+    evidence = policy.evidence
+    if evidence is None:
+        return
+    for name in policy.classes:
+        for context in policy.context_buckets:
+            cells: Counter[str] = Counter()
+            best: Counter[str] = Counter()
+            for batch in range(1, policy.max_batch + 1):
+                for gamma in policy.table.gammas:
+                    cells[provenance_at(evidence, name, context, gamma, batch)] += 1
+                best[provenance_at(evidence, name, context, policy.best_gamma(name, batch, context), batch)] += 1
+            of_all = ", ".join(f"{cells[word]} {word}" for word in PROVENANCES)
+            of_best = ", ".join(f"{best[word]} {word}" for word in PROVENANCES)
+            say(f"{name}, context {context}: cells {of_all}; best gamma of {policy.max_batch} batches {of_best}")
