@@ -105,6 +105,7 @@ async def _serve(configuration: _Configuration, settings: Settings, policy: Poli
         health=settings.health,
         load=settings.load,
         cost_check=settings.cost_check,
+        capability=settings.capability,
         api_key=settings.engine_api_key,
         policy=policy,
     )

@@ -4,6 +4,7 @@ from adaptive_gamma.config.class_names import check_class_names
 from adaptive_gamma.config.load import load_settings, variable_of
 from adaptive_gamma.config.settings import (
     AffinitySettings,
+    CapabilitySettings,
     ClassifySettings,
     ClassRule,
     ControlSettings,
@@ -14,6 +15,8 @@ from adaptive_gamma.config.settings import (
     LearnSettings,
     LimitSettings,
     LoadSettings,
+    ObserveSettings,
+    ReloadSettings,
     ReplicaSettings,
     RetrySettings,
     ScrapeSettings,
@@ -22,6 +25,7 @@ from adaptive_gamma.config.settings import (
 
 __all__ = [
     "AffinitySettings",
+    "CapabilitySettings",
     "ClassRule",
     "ClassifySettings",
     "ControlSettings",
@@ -32,6 +36,8 @@ __all__ = [
     "LearnSettings",
     "LimitSettings",
     "LoadSettings",
+    "ObserveSettings",
+    "ReloadSettings",
     "ReplicaSettings",
     "RetrySettings",
     "ScrapeSettings",

@@ -29,6 +29,7 @@ from adaptive_gamma.config.values import (
 
 __all__ = [
     "AffinitySettings",
+    "CapabilitySettings",
     "ClassRule",
     "ClassifySettings",
     "ControlSettings",
@@ -39,6 +40,8 @@ __all__ = [
     "LearnSettings",
     "LimitSettings",
     "LoadSettings",
+    "ObserveSettings",
+    "ReloadSettings",
     "ReplicaSettings",
     "RetrySettings",
     "ScrapeSettings",
@@ -81,6 +84,10 @@ class ReplicaSettings(_Section):
     set_gamma: Literal["none", "per_request", "vllm_schedule"] = "none"
     """How this replica's gamma may be set while it runs: ``none`` routes only; ``per_request`` sends it with each
     request (llama.cpp builds that honour "speculative.n_max")."""
+
+    drafter_context: Annotated[int, Field(ge=1, le=100_000_000)] | None = None
+    """Tokens (prompt and output) up to which its drafter works; requests near that go elsewhere while it speculates.
+    null: not known, and no request is kept away."""
 
     @field_validator("url")
     @classmethod
@@ -232,6 +239,40 @@ class CostCheckSettings(_Section):
     """Predictions are multiplied by at most this, and at least by its inverse; 1 corrects nothing."""
 
 
+class CapabilitySettings(_Section):
+    """Requests that a speculative replica serves wrongly or not at all, and those that only one replica can serve."""
+
+    structured_output: Literal["any", "plain"] = "any"
+    """Where requests go whose output must follow a grammar or schema: ``plain`` keeps them off replicas that
+    speculate, for engines that crash on the two together or let the grammar go."""
+    context_margin: Annotated[float, Field(ge=0, lt=1)] = 0.2
+    """How near ``drafter_context`` of a replica is too near, as a share of it: prompts are estimated, not counted."""
+    stored_responses: Annotated[int, Field(ge=0, le=10_000_000)] = 10_000
+    """Responses (of /v1/responses) remembered by the replica that stores them, the longest unused forgotten first;
+    0: none, and a request that names one goes anywhere."""
+
+
+class ObserveSettings(_Section):
+    """What is kept of each request while ``mode`` is ``observe``, for the command ``report``."""
+
+    log: Annotated[str, Field(min_length=1)] | None = None
+    """File of one JSON object a line; null keeps observations in memory only."""
+    max_bytes: Annotated[int, Field(ge=10_000, le=2**40)] = 104_857_600
+    """Size at which the file is put aside as ``<log>.1`` and a new one begun."""
+    files: Annotated[int, Field(ge=1, le=1000)] = 4
+    """Files kept in all, the one being written included."""
+    keep: Annotated[int, Field(ge=1, le=1_000_000)] = 10_000
+    """Observations kept in memory for the admin page ``/observations``, about 1 kB each."""
+
+
+class ReloadSettings(_Section):
+    """Reading configuration and policy again without being told to."""
+
+    watch_s: Annotated[float, Field(ge=0.05, le=3600)] | None = None
+    """How often the two files are looked at; one that has changed and then stayed the same for one look is loaded.
+    null: only on SIGHUP."""
+
+
 class Settings(BaseSettings):
     """Everything ``serve`` needs. Wrong keys are refused, not ignored."""
 
@@ -258,6 +299,9 @@ class Settings(BaseSettings):
     learn: LearnSettings = LearnSettings()
     control: ControlSettings = ControlSettings()
     cost_check: CostCheckSettings = CostCheckSettings()
+    capability: CapabilitySettings = CapabilitySettings()
+    observe: ObserveSettings = ObserveSettings()
+    reload: ReloadSettings = ReloadSettings()
     allow_paths: list[Annotated[str, AfterValidator(passed_path)]] = []
     """Further engine paths to pass through (POST and GET), beyond the generation paths."""
 

@@ -11,6 +11,7 @@ from typing import Any, Protocol
 from pydantic import SecretStr
 
 from adaptive_gamma.config.settings import (
+    CapabilitySettings,
     CostCheckSettings,
     HealthSettings,
     LoadSettings,
@@ -54,6 +55,7 @@ class Fleet:
         health: path, interval, time limit and thresholds of probes, and the length of the slow start.
         load: the cap on open requests of replicas without one of their own.
         cost_check: when the prices of a replica are taken for wrong.
+        capability: what a replica that speculates is not asked to do.
         api_key: sent to engines as a bearer token.
         clock: monotonic seconds, the clock of ``ReplicaState.fresh_until``.
         policy: gives the acceptance expected of each class; may be set later.
@@ -67,6 +69,7 @@ class Fleet:
         health: HealthSettings,
         load: LoadSettings | None = None,
         cost_check: CostCheckSettings | None = None,
+        capability: CapabilitySettings | None = None,
         api_key: SecretStr | None = None,
         clock: Callable[[], float] = time.monotonic,
         policy: AcceptancePrior | None = None,
@@ -83,7 +86,14 @@ class Fleet:
         self.states: list[ReplicaState] = []
         """The state of each of ``replicas``, in their order. ``replace`` makes a new list."""
         self._clock = clock
-        self._options = FleetOptions(scrape, health, load or LoadSettings(), api_key, cost_check or CostCheckSettings())
+        self._options = FleetOptions(
+            scrape,
+            health,
+            load or LoadSettings(),
+            api_key,
+            cost_check or CostCheckSettings(),
+            capability or CapabilitySettings(),
+        )
         self._by_name: dict[str, FleetReplica] = {}
         self._watches: dict[FleetReplica, ReplicaWatch] = {}
         self._ending: set[asyncio.Task[None]] = set()

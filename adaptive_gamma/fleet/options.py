@@ -6,7 +6,13 @@ from dataclasses import dataclass, field
 
 from pydantic import SecretStr
 
-from adaptive_gamma.config.settings import CostCheckSettings, HealthSettings, LoadSettings, ScrapeSettings
+from adaptive_gamma.config.settings import (
+    CapabilitySettings,
+    CostCheckSettings,
+    HealthSettings,
+    LoadSettings,
+    ScrapeSettings,
+)
 
 __all__ = ["FleetOptions"]
 
@@ -21,6 +27,7 @@ class FleetOptions:
     api_key: SecretStr | None
     """Sent to engines as a bearer token."""
     cost_check: CostCheckSettings = field(default_factory=CostCheckSettings)
+    capability: CapabilitySettings = field(default_factory=CapabilitySettings)
 
     def looks_as(self, other: FleetOptions) -> bool:
         """Whether replicas are asked in the same way at the same intervals; limits and thresholds may differ."""

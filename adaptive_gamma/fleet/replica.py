@@ -19,6 +19,7 @@ from adaptive_gamma.fleet.open_requests import OpenRequest, OpenRequests
 from adaptive_gamma.fleet.options import FleetOptions
 from adaptive_gamma.fleet.status import replica_status
 from adaptive_gamma.fleet.window import AcceptanceWindow, DraftCounts, PositionRate
+from adaptive_gamma.routing.capability import STRUCTURED_OUTPUT
 from adaptive_gamma.routing.replica import GammaSchedule, ReplicaState
 
 __all__ = ["AcceptancePrior", "FleetReplica"]
@@ -312,7 +313,7 @@ class FleetReplica:
             _log.info("replica %s: %s, gamma %s, was %s", self.name, pool, finding.gamma, state.gamma)
         self._mismatch = finding.mismatch
         state.speculative, state.gamma = finding.speculative, finding.gamma
-        state.refused_parameters = self.dialect.refused_parameters if finding.speculative else frozenset()
+        self._take_capability()
 
     def _configure(self, settings: ReplicaSettings, options: FleetOptions) -> None:
         self._configured = configured_gamma(settings.gamma)
@@ -321,8 +322,18 @@ class FleetReplica:
         self._window.half_life_s = self.cost.half_life_s = options.scrape.half_life_s
         self.cost.settings = options.cost_check
         self.health.set_limits(down_after=options.health.down_after, up_after=options.health.up_after)
+        capability, drafter = options.capability, settings.drafter_context
+        self._refused = frozenset({STRUCTURED_OUTPUT}) if capability.structured_output == "plain" else frozenset[str]()
+        self._context_limit = None if drafter is None else int(drafter * (1.0 - capability.context_margin))
+        self._take_capability()
         own = settings.max_in_flight
         self.state.max_in_flight = options.load.max_in_flight if own is None else own
+
+    def _take_capability(self) -> None:
+        """What the engine cannot do while it speculates."""
+        state, speculative = self.state, self.state.speculative
+        state.refused_parameters = self._refused | self.dialect.refused_parameters if speculative else frozenset()
+        state.context_limit = self._context_limit if speculative else None
 
     def _take_models(self, only: str | None) -> None:
         """Until the engine's next list: the configured model, or nothing known."""

@@ -103,7 +103,14 @@ class DataPlane:
         }
         self.fleet.replace(
             settings.replicas,
-            FleetOptions(settings.scrape, settings.health, settings.load, settings.engine_api_key, settings.cost_check),
+            FleetOptions(
+                settings.scrape,
+                settings.health,
+                settings.load,
+                settings.engine_api_key,
+                settings.cost_check,
+                settings.capability,
+            ),
         )
         dropped = [upstream for name, upstream in self.upstreams.items() if name not in kept]
         self.settings, self.upstreams = settings, upstreams

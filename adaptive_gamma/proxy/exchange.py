@@ -28,7 +28,7 @@ from adaptive_gamma.proxy.held import HeldAnswer
 from adaptive_gamma.proxy.learning import ResponseTap
 from adaptive_gamma.proxy.metrics import NO_REPLICA
 from adaptive_gamma.proxy.upstream import UpstreamCall
-from adaptive_gamma.routing import RequestNeeds
+from adaptive_gamma.routing import RequestNeeds, is_capable
 
 if TYPE_CHECKING:
     from adaptive_gamma.fleet.open_requests import OpenRequest
@@ -151,7 +151,8 @@ class Exchange:
     @property
     def waits_for(self) -> object:
         """What tells requests apart in the waiting room: those alike find room or none together."""
-        return self._needs.model, self._needs.parameters, self._tried
+        needs, states = self._needs, self._plane.fleet.states
+        return needs.model, tuple(state.name for state in states if not is_capable(needs, state)), self._tried
 
     def waited_too_long(self) -> None:
         """From the waiting room."""

@@ -1,6 +1,7 @@
 """Where a request goes, as pure functions: no clock, no socket, no file."""
 
 from adaptive_gamma.routing.affinity import BLOCK_CHARACTERS, LARGEST_PREFIX, AffinityIndex, Locality
+from adaptive_gamma.routing.capability import STRUCTURED_OUTPUT, is_capable
 from adaptive_gamma.routing.classify import (
     CLASSES,
     ClassRule,
@@ -22,6 +23,7 @@ __all__ = [
     "BLOCK_CHARACTERS",
     "CLASSES",
     "LARGEST_PREFIX",
+    "STRUCTURED_OUTPUT",
     "AffinityIndex",
     "Candidate",
     "ClassRule",
@@ -50,6 +52,7 @@ __all__ = [
     "choose_gamma",
     "classify_prompt",
     "decide",
+    "is_capable",
     "least_loaded",
     "load_of",
 ]

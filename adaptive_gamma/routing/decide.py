@@ -32,7 +32,8 @@ Reasons (``Decision.reason``):
 ``cached``
     The part of the prompt in the replica's cache tipped it: without that another one would have been chosen.
 ``capability``
-    The cheapest replica refuses a parameter of the request.
+    The cheapest replica cannot serve the request (``routing.capability``), or the request goes on from a response that
+    only the chosen one stores.
 ``balance``
     Replicas of one pool only, or none whose gamma is known yet; the least loaded of equals.
 ``only_replica``
@@ -47,6 +48,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from adaptive_gamma.routing.cache_credit import NO_CREDITS, cache_credits
+from adaptive_gamma.routing.capability import is_capable, is_demanding
 from adaptive_gamma.routing.decision import Candidate, Decision, RequestNeeds
 from adaptive_gamma.routing.load import load_of, ramped_load, typical_foreign_load
 from adaptive_gamma.routing.pricing import USUAL_OUTPUT_TOKENS, PolicyPrices, PriceBook, Pricing, gamma_at
@@ -109,7 +111,8 @@ def decide(
     Raises:
         NoReplica: every replica is excluded, draining, at its cap, or does not have the model.
     """
-    request_class, prompt, model, parameters, output, cached = needs
+    request_class, prompt, model, _, output, cached, pinned = needs
+    demanding = is_demanding(needs)
     pricing = (
         Pricing(policy, request_class, prompt) if prices is None else prices.pricing(policy, request_class, prompt)
     )
@@ -153,7 +156,7 @@ def decide(
             if foreign_of_unread is None:
                 foreign_of_unread = typical_foreign_load(states, now)
             load += foreign_of_unread
-        if parameters and not parameters.isdisjoint(state.refused_parameters):
+        if (demanding or state.context_limit is not None) and not is_capable(needs, state):
             rank |= REFUSES
         if slo is not None and pricing.tpot(state, load + 1) > slo:
             rank |= OVER_LIMIT
@@ -194,11 +197,11 @@ def decide(
     weighed.sort(key=cost_of)
     best = settle_tie(weighed, limits.tie_margin, tie_break, credits.tokens)
     for other_rank, entries in demoted.items():
-        excluded += [(states[i].name, why_demoted(other_rank, states[i], kv_limit)) for _, i, _ in entries]
+        excluded += [(states[i].name, why_demoted(other_rank, needs, states[i], kv_limit)) for _, i, _ in entries]
 
     if rank & UNHEALTHY:
         reason = "fallback"
-    elif refusing and any(entry[0] < best[0] for entry in refusing):
+    elif states[best[1]].name == pinned or (refusing and any(entry[0] < best[0] for entry in refusing)):
         reason = "capability"
     elif len(weighed) == 1:
         reason = "only_replica"
@@ -261,8 +264,7 @@ def least_loaded(
                     foreign_of_unread = typical_foreign_load(states, now)
                 load = state.in_flight + foreign_of_unread
             load = ramped_load(state, load, now)
-            refuses = not needs.parameters.isdisjoint(state.refused_parameters)
-            rank = (0 if state.healthy else UNHEALTHY) | (REFUSES if refuses else 0)
+            rank = (0 if state.healthy else UNHEALTHY) | (0 if is_capable(needs, state) else REFUSES)
             ranked.setdefault(rank, []).append((float(load), index, load))
     if not ranked or waits_for_a_better(rank := min(ranked), needs, states, excluded):
         raise no_replica(needs, states, excluded)

@@ -25,6 +25,8 @@ class RequestNeeds(NamedTuple):
     """The most output tokens the client allows; None when it does not say."""
     cached: Mapping[str, int] | None = None
     """Prompt tokens believed to be in the KV cache, by replica; None or empty where nothing is."""
+    pinned: str | None = None
+    """The replica that stores the response which the request goes on from; None where there is none, or not known."""
 
 
 class Candidate(NamedTuple):

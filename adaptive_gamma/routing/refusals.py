@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from adaptive_gamma.errors import NoReplica
+from adaptive_gamma.routing.capability import incapable_because, is_capable
 from adaptive_gamma.routing.decision import RequestNeeds
 from adaptive_gamma.routing.replica import ReplicaState
 
@@ -18,9 +19,9 @@ REFUSES = 4
 AT_CAP = "at its cap"
 
 
-def why_demoted(rank: int, state: ReplicaState, kv_limit: float) -> str:
+def why_demoted(rank: int, needs: RequestNeeds, state: ReplicaState, kv_limit: float) -> str:
     if rank & REFUSES:
-        return "refuses a parameter"
+        return incapable_because(needs, state)
     if rank & UNHEALTHY:
         return "unhealthy"
     if state.kv_usage is not None and state.kv_usage >= kv_limit:
@@ -37,8 +38,7 @@ def waits_for_a_better(
 
 
 def _lasting_rank(needs: RequestNeeds, state: ReplicaState) -> int:
-    refuses = not needs.parameters.isdisjoint(state.refused_parameters)
-    return (0 if state.healthy else UNHEALTHY) | (REFUSES if refuses else 0)
+    return (0 if state.healthy else UNHEALTHY) | (0 if is_capable(needs, state) else REFUSES)
 
 
 def no_replica(needs: RequestNeeds, states: Sequence[ReplicaState], excluded: Sequence[tuple[str, str]]) -> NoReplica:

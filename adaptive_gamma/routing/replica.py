@@ -102,6 +102,9 @@ class ReplicaState:
     """Model names the engine lists; None until known."""
     refused_parameters: frozenset[str] = field(default=frozenset())
     """Request parameters this replica answers with an error (a speculative vLLM: min_p, logit_bias)."""
+    context_limit: int | None = None
+    """Tokens of prompt and output from which on a request is too near the end of its drafter's context; None sets no
+    limit."""
     acceptance_ratio: float | None = None
     """Accepted draft tokens per draft seen lately, over what the policy predicts for the same mix of classes."""
     step_time_ratio: float | None = None

@@ -38,7 +38,7 @@ def reference_decide(
     exclude: Collection[str] = (),
 ) -> Decision:
     pricing = Pricing(policy, needs)
-    rows, stall, model, parameters = pricing.rows, pricing.stall_seconds, needs.model, needs.parameters
+    rows, stall, model = pricing.rows, pricing.stall_seconds, needs.model
     kv_limit, slo = limits.kv_usage, limits.slo_tpot_s
     max_load = len(pricing.price(None).marginal)  # the rows of all gammas are equally long
     foreign_of_unread: int | None = None
@@ -72,7 +72,7 @@ def reference_decide(
             if foreign_of_unread is None:
                 foreign_of_unread = _typical_foreign_load(states, now)
             load += foreign_of_unread
-        if parameters and not parameters.isdisjoint(state.refused_parameters):
+        if _incapable(needs, state):
             rank |= _REFUSES
 
         gamma = state.gamma if state.speculative else None
@@ -107,7 +107,7 @@ def reference_decide(
     weighed.sort()
     best = _settle_tie(weighed, limits.tie_margin, tie_break)
     for other_rank, entries in demoted.items():
-        excluded += [(states[i].name, _why(other_rank, states[i], limits)) for _, i, _ in entries]
+        excluded += [(states[i].name, _why(other_rank, needs, states[i], limits)) for _, i, _ in entries]
 
     chosen = _candidate(pricing, states, best)
     return Decision(
@@ -115,7 +115,7 @@ def reference_decide(
         chosen.replica,
         chosen.pool,
         chosen.gamma,
-        _reason(pricing, policy.classes, states, best, rank, weighed, demoted),
+        _reason(pricing, policy.classes, states, best, rank, weighed, demoted, needs.pinned),
         chosen,
         tuple([_candidate(pricing, states, e) for e in weighed[: _RUNNERS_UP + 1] if e is not best][:_RUNNERS_UP]),
         tuple(excluded),
@@ -160,9 +160,22 @@ def _candidate(pricing: Pricing, states: Sequence[ReplicaState], entry: _Weighed
     return Candidate(state.name, state.pool, gamma, load, cost, pricing.tpot(state, load + 1))
 
 
-def _why(rank: int, state: ReplicaState, limits: DecisionLimits) -> str:
-    if rank & _REFUSES:
+def _incapable(needs: RequestNeeds, state: ReplicaState) -> str | None:
+    """Why the replica cannot serve the request."""
+    if needs.parameters & state.refused_parameters:
         return "refuses a parameter"
+    if needs.pinned not in (None, state.name):
+        return "does not have the response it goes on from"
+    if state.context_limit is not None and needs.prompt_tokens is not None:
+        output = min(needs.max_output_tokens or USUAL_OUTPUT_TOKENS, USUAL_OUTPUT_TOKENS)
+        if needs.prompt_tokens + output >= state.context_limit:
+            return "near the drafter's context limit"
+    return None
+
+
+def _why(rank: int, needs: RequestNeeds, state: ReplicaState, limits: DecisionLimits) -> str:
+    if rank & _REFUSES:
+        return _incapable(needs, state) or ""
     if rank & _UNHEALTHY:
         return "unhealthy"
     if state.kv_usage is not None and state.kv_usage >= limits.kv_usage:
@@ -178,9 +191,12 @@ def _reason(
     rank: int,
     weighed: list[_Weighed],
     demoted: dict[int, list[_Weighed]],
+    pinned: str | None,
 ) -> str:
     if rank & _UNHEALTHY:
         return "fallback"
+    if states[best[1]].name == pinned:
+        return "capability"
     if demoted and any(refusing[0] < best[0] for refusing in demoted.get(rank | _REFUSES, ())):
         return "capability"
     if len(weighed) == 1:

@@ -43,6 +43,7 @@ STATES = st.builds(
     in_flight_at_scrape=st.integers(0, 5),
     models=st.sampled_from([None, frozenset({"m"}), frozenset({"n"})]),
     refused_parameters=st.sampled_from([frozenset[str](), frozenset({"min_p"})]),
+    context_limit=st.sampled_from([None, None, 1000, 40_000]),
     acceptance_ratio=st.none() | st.floats(0.0, 1.5),
     step_time_ratio=st.sampled_from([None, None, 0.5, 1.0, 1.3, 2.0]),
 )
@@ -53,6 +54,8 @@ NEEDS = st.builds(
     model=st.sampled_from([None, "m"]),
     parameters=st.sampled_from([frozenset[str](), frozenset({"min_p"})]),
     max_output_tokens=st.none() | st.integers(1, 1000),
+    cached=st.none(),
+    pinned=st.sampled_from([None, None, "r0", "r3", "gone"]),
 )
 LIMITS = st.builds(
     DecisionLimits,

@@ -146,6 +146,7 @@ async def running_proxy(
         scrape=loaded.scrape,
         health=loaded.health,
         load=loaded.load,
+        capability=loaded.capability,
         api_key=loaded.engine_api_key,
         policy=policy,
     )
