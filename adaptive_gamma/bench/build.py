@@ -97,6 +97,8 @@ def policy_from_sweep(sweep: Sweep, wishes: PolicyWishes) -> BuiltPolicy:
     findings = (*cells.findings, *seen.findings)
     if not seen.observations:
         raise _nothing_usable((*sweep.findings, *findings))
+    if not seen.curves and wishes.family is None and not wishes.fit_acceptance:
+        raise _no_acceptance((*sweep.findings, *findings))
     limit = _capture_limit(cells, wishes)
     fitted, ranked = _calibrated(seen, wishes, limit)
     curves = _policy_curves(seen, fitted)
@@ -156,8 +158,7 @@ def _calibrated(
         )
         best = next((one for one in ranked if one.calibration is not None), None)
         if best is None:
-            reasons = dict.fromkeys(f"{one.family.name}: {one.refusal}" for one in ranked)
-            raise UnderDetermined("any model", "; ".join(reasons))
+            raise _no_model(ranked)
         model, drafter = best.family, best.drafter
     fitted = calibrate(
         seen.observations,
@@ -170,6 +171,15 @@ def _calibrated(
         bootstrap=wishes.bootstrap,
     )
     return fitted, tuple(ranked)
+
+
+def _no_model(ranked: Sequence[RankedModel]) -> UnderDetermined:
+    """One reason for each family: its kinds of drafters differ little in what they lack."""
+    reasons: dict[str, str] = {}
+    for one in ranked:
+        reasons.setdefault(one.family.name, one.refusal or "refused")
+    listed = "".join(f"\n  {name}: {reason}" for name, reason in reasons.items())
+    return UnderDetermined("no model", f"can be told from these measurements{listed}")
 
 
 def _fitted_tokens(fitted: Calibration) -> float:

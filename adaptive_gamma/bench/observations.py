@@ -66,18 +66,22 @@ def sweep_observations(
 
 
 def decoding_batch(row: SweepRow) -> float | None:
-    """Mean number of sequences that decode together: tokens/s x time per token, for that is how many make them.
+    """How many sequences decode together, as a sequence that decodes sees it; itself included.
 
-    A request waiting for its first token is in flight but not in the batch, so this is below the concurrency. Without
-    both figures, the concurrency measured, else the one asked for.
+    Tokens/s x time per token is the mean number that decode at any time (Little's law); over the N in flight it is the
+    share p of its time that a request decodes. To one that decodes, each of the others does so with p: 1 + (N - 1) p. A
+    request that waits for its first token is in flight and not in the batch. Without a time or a rate, the
+    concurrency measured, else the one asked for.
     """
+    in_flight = row.concurrency or (None if row.concurrency_asked is None else float(row.concurrency_asked))
     tpot = row.tpot_mean_s or row.tpot_p50_s
-    if tpot and row.output_tokens_per_s:
-        later = 1.0 if not row.output_tokens else max(row.output_tokens - 1.0, 0.0) / row.output_tokens
-        batch = row.output_tokens_per_s * later * tpot
-        if batch > 0:
-            return batch if row.concurrency_asked is None else min(batch, float(row.concurrency_asked))
-    return row.concurrency or (None if row.concurrency_asked is None else float(row.concurrency_asked))
+    if not (tpot and row.output_tokens_per_s):
+        return in_flight
+    later = 1.0 if not row.output_tokens else max(row.output_tokens - 1.0, 0.0) / row.output_tokens
+    decoding = row.output_tokens_per_s * later * tpot
+    if in_flight is None:
+        return decoding if decoding > 0 else None
+    return 1.0 + max(in_flight - 1.0, 0.0) * min(decoding / in_flight, 1.0)
 
 
 def _batches(cell: Cell) -> Iterator[tuple[SweepRow, float]]:
@@ -93,7 +97,8 @@ def _of_run(row: SweepRow, batch: float, prompts_cached: bool) -> Observation:
     per_step = row.acceptance.mean_length if gamma and row.acceptance is not None else None
     prefill = 0.0
     if not prompts_cached and row.input_tokens and row.output_tokens:
-        prefill = batch * (per_step or 1.0) * row.input_tokens / row.output_tokens
+        # While a sequence decodes, the prompts in its steps are those of the others.
+        prefill = max(batch - 1.0, 0.0) * (per_step or 1.0) * row.input_tokens / row.output_tokens
     return Observation(
         batch=batch,
         gamma=gamma,

@@ -80,9 +80,9 @@ def build_grid(inputs: PolicyInputs, source: str = "inputs") -> Grid:
     contexts = np.asarray(limits.context_buckets, dtype=np.float64)
     expected = np.stack([curve.expected_tokens(gammas.astype(np.float64)) for curve in curves.values()])
     prompts = limits.prompt_tokens_per_output_token
-    plain = cost.plain_seconds(batches, contexts[:, None], prompts * batches)
+    plain = cost.plain_seconds(batches, contexts[:, None], prompts * (batches - 1))
     # A step of the prompts that keep pace with what it puts out knows the class; one without them does not.
-    spec_prompts = prompts * batches * expected[:, None, :, None] if prompts else 0.0
+    spec_prompts = prompts * (batches - 1) * expected[:, None, :, None] if prompts else 0.0
     spec = cost.speculative_seconds(batches, gammas[:, None], contexts[:, None, None], spec_prompts)
     speedup = expected[:, None, :, None] * (plain[:, None, :] / spec)
     allowed = cost.allowed(batches, gammas[:, None])
@@ -130,11 +130,12 @@ def _within_slo(
     contexts: FloatArray,
 ) -> tuple[tuple[tuple[int, int], ...], ...]:
     batches = np.arange(1, best.shape[2] + 1)
-    plain = np.asarray(cost.plain_seconds(batches, contexts[:, None], prompts * batches))
+    others = prompts * (batches - 1)
+    plain = np.asarray(cost.plain_seconds(batches, contexts[:, None], others))
     found = []
     for c, curve in enumerate(curves):
         expected = curve.expected_tokens(best[c].astype(np.float64))
-        tpot = cost.speculative_seconds(batches, best[c], contexts[:, None], prompts * batches * expected) / expected
+        tpot = cost.speculative_seconds(batches, best[c], contexts[:, None], others * expected) / expected
         found.append(tuple((_last_within(t, slo), _last_within(p, slo)) for t, p in zip(tpot, plain, strict=True)))
     return tuple(found)
 

@@ -241,8 +241,9 @@ class Limits(_Section):
     prompt_tokens_per_output_token: Annotated[float, at_least_zero(1e5, "prompt tokens computed per token put out")] = (
         0.0
     )
-    """Of the traffic the table is for: prompts computed in the same steps slow a speculative engine more, for it
-    finishes requests sooner. 0 is decoding alone, as with prompts from the prefix cache or prefilled elsewhere."""
+    """Of the traffic the table is for: a step of B sequences computes (B - 1) x tokens per step x this many prompt
+    tokens, more on a speculative engine, for it finishes requests sooner. 0 is decoding alone, as with prompts from the
+    prefix cache or prefilled elsewhere."""
     slo_tpot_seconds: Annotated[float, Field(gt=0), at_least_zero(60.0, "seconds per token; 40 ms is 0.04")] | None = (
         None
     )

@@ -160,7 +160,7 @@ class Policy:
         which are of decoding alone.
         """
         expected = self.expected_tokens(request_class, gamma)
-        prompts = self.inputs.limits.prompt_tokens_per_output_token * batch
+        prompts = self.inputs.limits.prompt_tokens_per_output_token * max(batch - 1, 0)
         if prompts:
             context = self.context_buckets[self.context_bucket(context_tokens)]
             seconds = self.cost.speculative_seconds(batch, gamma, context, prompts * expected)

@@ -72,7 +72,7 @@ def measured(
                 for run in range(runs):
                     line += 1
                     expected = 1.0 if not gamma else CURVES[name].expected_tokens(gamma)
-                    prefill = load * expected * input_tokens / output_tokens
+                    prefill = (load - 1) * expected * input_tokens / output_tokens
                     context = input_tokens + output_tokens / 2
                     seconds = (
                         COST.plain_seconds(load, context, prefill)

@@ -24,14 +24,14 @@ def problems(seen: SweepObservations) -> str:
 def test_a_run_becomes_an_observation() -> None:
     plain, spec = observed(row(), drafted()).observations
     assert spec.tokens_per_step is not None
-    assert plain.batch == pytest.approx(380.0 * 199 / 200 * 0.0101)
+    assert plain.batch == pytest.approx(1 + 2.9 * 380.0 * 199 / 200 * 0.0101 / 3.9, rel=1e-5)
     assert (plain.gamma, plain.speculative, plain.tokens_per_step) == (0, False, None)
     assert plain.context_tokens == 400
-    assert plain.prefill_tokens == pytest.approx(plain.batch * 1.5)
+    assert plain.prefill_tokens == pytest.approx((plain.batch - 1) * 1.5)
     assert (plain.seconds_per_token, plain.load, plain.label) == (0.010, 4.0, "rows.jsonl:1")
     assert (spec.gamma, spec.speculative) == (3, True)
     assert spec.tokens_per_step == pytest.approx(1 + 0.8 + 0.64 + 0.512)
-    assert spec.prefill_tokens == pytest.approx(spec.batch * spec.tokens_per_step * 1.5)
+    assert spec.prefill_tokens == pytest.approx((spec.batch - 1) * spec.tokens_per_step * 1.5)
 
 
 def test_prompts_in_the_prefix_cache_cost_no_step() -> None:
@@ -39,10 +39,13 @@ def test_prompts_in_the_prefix_cache_cost_no_step() -> None:
 
 
 def test_the_batch_is_what_decodes_and_not_what_waits() -> None:
-    assert decoding_batch(row(concurrency=64.0, concurrency_asked=64)) == pytest.approx(3.82, abs=0.01)
+    assert decoding_batch(row(concurrency=64.0, concurrency_asked=64)) == pytest.approx(1 + 63 * 3.82 / 64, abs=0.01)
+    assert decoding_batch(row(concurrency=1.0, output_tokens_per_s=70.0)) == 1.0
+    assert decoding_batch(row(concurrency=None)) == pytest.approx(1 + 3 * 3.82 / 4, abs=0.01)
+    assert decoding_batch(row(output_tokens_per_s=1e6)) == 3.9
     assert decoding_batch(row(output_tokens_per_s=None)) == 3.9
     assert decoding_batch(row(output_tokens_per_s=None, concurrency=None)) == 4
-    assert decoding_batch(row(output_tokens_per_s=1e6)) == 4
+    assert decoding_batch(row(concurrency=None, concurrency_asked=None)) == pytest.approx(3.82, abs=0.01)
     assert decoding_batch(row(output_tokens_per_s=None, concurrency=None, concurrency_asked=None)) is None
 
 

@@ -83,14 +83,16 @@ def _say_models(ranked: Sequence[RankedModel], say: Callable[[str], None]) -> No
     if not ranked:
         return
     say("models by their error on loads left out:")
+    refused = set()
     for one in ranked:
         name = f"{one.family.name} with {one.drafter} drafter" if one.drafter else one.family.name
         if one.left_out is not None:
             say(f"  {name}: mean {one.left_out.mean:.1%}, worst {one.left_out.worst:.1%}")
         elif one.calibration is not None:
             say(f"  {name}: not judged, mean error of the fit {one.calibration.mean_error:.1%} ({one.refusal})")
-        else:
-            say(f"  {name}: refused, {one.refusal}")
+        elif one.family.name not in refused:
+            refused.add(one.family.name)
+            say(f"  {one.family.name}: refused, {one.refusal}")
 
 
 def _say_calibration(found: Calibration, say: Callable[[str], None]) -> None:

@@ -95,7 +95,7 @@ def prices_of(
     expected = sum(
         weight * policy.curves[name].expected_tokens(wanted.astype(np.float64)) for name, weight in mix.items()
     )
-    prompts = policy.inputs.limits.prompt_tokens_per_output_token * sequences
+    prompts = policy.inputs.limits.prompt_tokens_per_output_token * (sequences - 1)
     plain = np.asarray(policy.cost.plain_seconds(sequences, context_tokens, prompts))
     spec_prompts = prompts * np.asarray(expected)[:, None]
     spec = np.asarray(policy.cost.speculative_seconds(sequences, wanted[:, None], context_tokens, spec_prompts))
