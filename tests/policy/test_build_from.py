@@ -92,10 +92,16 @@ def test_findings_are_said_once_for_each_kind(tmp_path: Path, sweep: Path) -> No
 
 def test_arms_are_given_by_label(tmp_path: Path) -> None:
     for index, load in enumerate((1, 4, 16, 64)):
-        write(
-            tmp_path / "runs" / f"{load}.json",
-            bench_serve(max_concurrency=load, median_tpot_ms=10.0 + load, date=str(index)),
+        tpot = 10.0 + load
+        values = bench_serve(
+            max_concurrency=load,
+            latencies=[0.5 * load] * 12,
+            median_tpot_ms=tpot,
+            mean_tpot_ms=tpot,
+            output_throughput=1000.0 * load / tpot,
+            date=str(index),
         )
+        write(tmp_path / "runs" / f"{load}.json", values)
     with pytest.raises(SweepError, match="not known which gamma"):
         run("build", "--from", tmp_path / "runs", "--drafter", "eagle3")
     path = tmp_path / "p.yaml"
