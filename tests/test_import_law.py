@@ -60,7 +60,11 @@ def test_the_brain_reads_no_clock_and_opens_no_socket() -> None:
 
 
 def test_engine_metric_names_stay_in_their_dialect() -> None:
-    homes = {"vllm:": {"engines/vllm.py", "simulation/engine"}, "llamacpp:": {"engines/llamacpp.py"}}
+    homes = {
+        "vllm:": {"engines/vllm.py", "simulation/engine"},
+        "llamacpp:": {"engines/llamacpp.py"},
+        "sglang:": {"engines/sglang.py"},
+    }
     wrong = [
         f"{path.relative_to(PACKAGE)} names {prefix}"
         for prefix, allowed in homes.items()

@@ -72,7 +72,7 @@ class ReplicaSettings(_Section):
 
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9]([A-Za-z0-9._-]{0,62})$")]
     url: str
-    engine: Literal["vllm", "llamacpp"] = "vllm"
+    engine: Literal["vllm", "llamacpp", "sglang"] = "vllm"
     gamma: Literal["auto"] | Annotated[int, Field(ge=0, le=64)] | list[tuple[int, int, int]] = "auto"
     """``auto`` asks the engine; 0 is a plain replica; a number or a schedule [[first, last, gamma], ...] otherwise."""
     model: str | None = None
@@ -198,6 +198,9 @@ class LearnSettings(_Section):
     """Learning acceptance from traffic: what requests report, or replicas count."""
 
     enabled: bool = True
+    ask: Literal["none", "usage"] = "none"
+    """Whether streams are made to report where an engine reports only to those who ask. ``usage`` asks in the client's
+    place, on vLLM for the usage chunk, and takes the chunk that this adds out of the client's stream again."""
     state_file: Annotated[str, Field(min_length=1)] | None = None
     """Where what was learned survives a restart; null keeps it in memory only."""
     save_s: Annotated[float, Field(ge=0.1, le=3600)] = 5.0

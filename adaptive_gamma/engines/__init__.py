@@ -7,7 +7,15 @@ from types import MappingProxyType
 
 from adaptive_gamma.engines._bounds import LARGEST_GAMMA
 from adaptive_gamma.engines.llamacpp import LlamaCppDialect
-from adaptive_gamma.engines.reading import Dialect, EngineReading, LatencySum, RequestAcceptance, SpeculationCounters
+from adaptive_gamma.engines.reading import (
+    Dialect,
+    EngineReading,
+    LatencySum,
+    RequestAcceptance,
+    SpeculationCounters,
+    StreamAsk,
+)
+from adaptive_gamma.engines.sglang import SglangDialect
 from adaptive_gamma.engines.vllm import VllmDialect
 from adaptive_gamma.errors import ConfigurationError, nearest
 
@@ -19,12 +27,14 @@ __all__ = [
     "LatencySum",
     "LlamaCppDialect",
     "RequestAcceptance",
+    "SglangDialect",
     "SpeculationCounters",
+    "StreamAsk",
     "VllmDialect",
     "dialect_for",
 ]
 
-_ALL: tuple[Dialect, ...] = (VllmDialect(), LlamaCppDialect())
+_ALL: tuple[Dialect, ...] = (VllmDialect(), LlamaCppDialect(), SglangDialect())
 DIALECTS: Mapping[str, Dialect] = MappingProxyType({dialect.name: dialect for dialect in _ALL})
 """Every engine that can be read, by the name the configuration uses."""
 

@@ -21,7 +21,7 @@ from adaptive_gamma.engines._acceptance import count
 from adaptive_gamma.engines._bounds import believed_gamma, request_count
 from adaptive_gamma.engines._exposition import Exposition, read_exposition
 from adaptive_gamma.engines._speculation import contiguous_positions, counter, speculation_counters
-from adaptive_gamma.engines.reading import EngineReading, LatencySum, RequestAcceptance
+from adaptive_gamma.engines.reading import EngineReading, LatencySum, RequestAcceptance, StreamAsk
 
 __all__ = ["LlamaCppDialect"]
 
@@ -57,6 +57,8 @@ class LlamaCppDialect:
     name = "llamacpp"
     metrics_paths: tuple[str, ...] = (_METRICS, _SLOTS)
     refused_parameters: frozenset[str] = frozenset()
+    acceptance_mark = b'"draft_n"'
+    stream_ask: StreamAsk | None = None
 
     def read(self, pages: Mapping[str, str]) -> EngineReading:
         """Read ``/metrics``, and ``/slots`` where it came along.

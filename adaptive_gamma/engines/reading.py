@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from typing import Protocol
 
-__all__ = ["Dialect", "EngineReading", "LatencySum", "RequestAcceptance", "SpeculationCounters"]
+__all__ = ["Dialect", "EngineReading", "LatencySum", "RequestAcceptance", "SpeculationCounters", "StreamAsk"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +97,31 @@ class RequestAcceptance:
             tried -= refused
         return tuple(counts)
 
+    def without_positions(self) -> RequestAcceptance:
+        """The totals alone, where the draft length behind the rest is not believed."""
+        return replace(self, histogram=None, gamma=None, trials=None)
+
+
+@dataclass(frozen=True, slots=True)
+class StreamAsk:
+    """What a request for a stream must hold for its stream to tell of the drafts, on engines that tell only who asks.
+
+    The engine then sends one event more, near the stream's end, and changes no other.
+    """
+
+    paths: frozenset[str]
+    """Where it is understood."""
+    member: str
+    """Top-level member of the request's JSON object."""
+    option: str | None
+    """The switch inside that member's object; None where the member is the switch itself."""
+    not_beside: frozenset[str]
+    """Options in the same object that would change other events too, were they switched on by this one."""
+    mark: bytes
+    """Bytes that the JSON text of the event added holds."""
+    is_added: Callable[[Mapping[str, object]], bool]
+    """Whether the JSON object of an event is the one that was added."""
+
 
 class Dialect(Protocol):
     """One engine's names. The only thing outside ``engines/`` that knows an engine is the string ``name``."""
@@ -106,6 +131,10 @@ class Dialect(Protocol):
     """Pages a scrape fetches; the first one must answer, the others may fail."""
     refused_parameters: frozenset[str]
     """Request parameters a replica of this engine refuses while it speculates."""
+    acceptance_mark: bytes
+    """Bytes that the JSON text of every answer with a report on its drafts holds."""
+    stream_ask: StreamAsk | None
+    """How a stream is made to report; None where it reports unasked, or never."""
 
     def read(self, pages: Mapping[str, str]) -> EngineReading:
         """Turn fetched pages (path -> text) into a reading.
@@ -119,7 +148,7 @@ class Dialect(Protocol):
         """Gamma as a response's own fields tell it (an upper bound where the engine reports only totals)."""
 
     def acceptance_from_response(self, body: Mapping[str, object]) -> RequestAcceptance | None:
-        """How the drafts of a request fared, out of the JSON object of its answer or the last one of its stream.
+        """How the drafts of a request fared, out of the JSON object of its answer or of one of its stream's events.
 
         None where the answer does not say, where nothing was drafted, and where what it says does not add up.
         """

@@ -22,7 +22,7 @@ from adaptive_gamma.engines._acceptance import believed_acceptance, count, count
 from adaptive_gamma.engines._bounds import believed_gamma, request_count, share
 from adaptive_gamma.engines._exposition import Exposition, read_exposition
 from adaptive_gamma.engines._speculation import contiguous_positions, counter, speculation_counters
-from adaptive_gamma.engines.reading import EngineReading, LatencySum, RequestAcceptance
+from adaptive_gamma.engines.reading import EngineReading, LatencySum, RequestAcceptance, StreamAsk
 
 __all__ = ["VllmDialect"]
 
@@ -68,12 +68,25 @@ _DIFFUSION = "\n" + _PREFIX + "diffusion_"
 """Diffusion models use the speculative path without its counters, so there their absence tells nothing."""
 
 
+def _is_usage(event: Mapping[str, object]) -> bool:
+    return event.get("choices") == [] and isinstance(event.get("usage"), Mapping)
+
+
 class VllmDialect:
     """The names of vLLM."""
 
     name = "vllm"
     metrics_paths: tuple[str, ...] = ("/metrics",)
     refused_parameters: frozenset[str] = frozenset({"min_p", "logit_bias"})
+    acceptance_mark = b'"speculative_decoding"'
+    stream_ask: StreamAsk | None = StreamAsk(
+        paths=frozenset({"/v1/chat/completions", "/v1/completions"}),
+        member="stream_options",
+        option="include_usage",
+        not_beside=frozenset({"continuous_usage_stats"}),
+        mark=b'"usage"',
+        is_added=_is_usage,
+    )
 
     def read(self, pages: Mapping[str, str]) -> EngineReading:
         """Read ``/metrics``. Running, waiting and all counters are summed over data-parallel ranks and model names.

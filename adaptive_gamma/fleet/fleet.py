@@ -211,10 +211,18 @@ class Fleet:
             replica.took_response(body)
 
     def note_acceptance(self, name: str, request_class: str, acceptance: RequestAcceptance) -> None:
-        """How the drafts of a request fared, as the answer of replica ``name`` says; the class is the policy's."""
+        """How the drafts of a request fared, as the answer of replica ``name`` says; the class is the policy's.
+
+        Where the answer and the replica's page name different draft lengths (a tree of drafts, a length that changes,
+        an engine that has just restarted with another) what the answer says by position is not passed on.
+        """
         learning, replica = self.learning, self._by_name.get(name)
-        if learning is not None and replica is not None:
-            learning.note_acceptance(replica, request_class, acceptance)
+        if learning is None or replica is None:
+            return
+        page = None if replica.reading is None else replica.reading.gamma
+        if acceptance.gamma is not None and page is not None and page != acceptance.gamma:
+            acceptance = acceptance.without_positions()
+        learning.note_acceptance(replica, request_class, acceptance)
 
     def set_draining(self, name: str, draining: bool) -> None:
         """Keep new requests from a replica, or let them come again. Raises KeyError when there is no such replica."""

@@ -211,9 +211,10 @@ def test_a_sum_beyond_what_a_float_counts_is_unknown_though_its_parts_are_not() 
 @example([1.7e308, 1.7e308], [1.7e308, 1.7e308])
 @example([1e6, 0.0], [1.01])
 def test_any_numbers_give_a_bounded_reading(name: str, gauges: list[float], totals: list[float]) -> None:
-    prefix = {"vllm": "vllm:", "llamacpp": "llamacpp:"}[name]
+    prefix = f"{name}:"
     stems = ["num_requests_running", "num_requests_waiting", "requests_processing", "requests_deferred"]
-    stems.append("kv_cache_usage_perc")
+    stems += ["kv_cache_usage_perc", "num_running_reqs", "num_queue_reqs", "token_usage"]
+    stems += ["spec_num_steps", "spec_num_draft_tokens", "spec_accept_length"]
     lines = [f'{prefix}{stem}{{engine="{rank}"}} {v!r}' for stem in stems for rank, v in enumerate(gauges)]
     for stem in ("drafts", "draft_tokens", "accepted_tokens", "accepted_tokens_per_pos"):
         lines += [
@@ -225,6 +226,7 @@ def test_any_numbers_give_a_bounded_reading(name: str, gauges: list[float], tota
     for number in (reading.running, reading.waiting):
         assert number is None or 0 <= number <= 1_000_000
     assert reading.kv_usage is None or 0 <= reading.kv_usage <= 1
+    assert reading.gamma is None or 0 < reading.gamma <= 64
     if reading.speculation is not None:
         counted = reading.speculation
         numbers = [counted.drafts or 0.0, counted.draft_tokens, counted.accepted_tokens]
