@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 from adaptive_gamma.proxy.answers import ErrorAnswer, error_body, own_headers, request_id_fields, shortened
 from adaptive_gamma.proxy.endpoints import Endpoint, Handling
-from adaptive_gamma.proxy.exchange import Exchange, Wire
+from adaptive_gamma.proxy.exchange import Exchange
 from adaptive_gamma.proxy.headers import ClientHeaders, Pairs, read_client_headers
 from adaptive_gamma.proxy.metrics import NO_REPLICA
-from adaptive_gamma.proxy.request import parse_json
+from adaptive_gamma.proxy.request import JsonRequest, parse_json
 from adaptive_gamma.proxy.request_reader import RequestHead
 from adaptive_gamma.proxy.search import SearchExchange
+from adaptive_gamma.proxy.wire import Wire
 from adaptive_gamma.routing import RequestNeeds
 
 if TYPE_CHECKING:
@@ -90,7 +91,8 @@ class DataPath:
                     self.ended(intake, "ok")
                     connection.answer(200, _own_fields(intake, text), text)
                     return
-            needs, locality = self._needs(intake, endpoint, body)
+            request = self._request(intake, endpoint, body)
+            needs, locality = self._needs(intake, endpoint, request)
         except ErrorAnswer as error:
             self.answer_error(intake, error, connection)
             return
@@ -101,6 +103,9 @@ class DataPath:
             exchange = Exchange(plane, connection, wire, body, needs, intake.path)
             exchange.learn = endpoint.generates
             exchange.locality = locality
+            if request is not None and endpoint.generates and plane.fleet.learning is not None and request.one_choice:
+                exchange.learn_acceptance = True
+                exchange.asking = request if plane.settings.learn.ask == "usage" and request.streams else None
             exchange.begin()
 
     def answer_error(self, intake: Intake, error: ErrorAnswer, connection: ClientConnection) -> None:
@@ -113,12 +118,19 @@ class DataPath:
         """Count a request that had no exchange."""
         self._plane.metrics.request_ended(NO_REPLICA, NO_REPLICA, outcome)
 
-    def _needs(self, intake: Intake, endpoint: Endpoint, body: bytes) -> tuple[RequestNeeds, Locality | None]:
+    def _request(self, intake: Intake, endpoint: Endpoint, body: bytes) -> JsonRequest | None:
+        """What the body says, where it is JSON. Raises ErrorAnswer."""
+        if not endpoint.json or intake.method == "OPTIONS":
+            return None
+        return parse_json(body, intake.client.content_encoding)
+
+    def _needs(
+        self, intake: Intake, endpoint: Endpoint, request: JsonRequest | None
+    ) -> tuple[RequestNeeds, Locality | None]:
         plane, client = self._plane, intake.client
         classify = plane.classifier.classify
-        if not endpoint.json or intake.method == "OPTIONS":
+        if request is None:
             return RequestNeeds(classify(path=intake.path, header=client.request_class)), None
-        request = parse_json(body, client.content_encoding)
         generates = endpoint.generates
         request_class = classify(
             path=intake.path,

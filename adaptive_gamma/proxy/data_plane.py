@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from adaptive_gamma.config.settings import LimitSettings, ReplicaSettings, Settings
 from adaptive_gamma.errors import ConfigurationError
 from adaptive_gamma.fleet import FleetOptions
+from adaptive_gamma.proxy.asking import AskedBody, ReportLog, asked_body
 from adaptive_gamma.proxy.choice import Chooser, ServedPolicy
 from adaptive_gamma.proxy.decision_log import DecisionLog
 from adaptive_gamma.proxy.endpoints import EndpointTable
@@ -19,6 +20,7 @@ from adaptive_gamma.routing import AffinityIndex, ClassRule, DecisionLimits, Req
 
 if TYPE_CHECKING:
     from adaptive_gamma.fleet import Fleet
+    from adaptive_gamma.proxy.request import JsonRequest
 
 __all__ = ["DataPlane"]
 
@@ -46,9 +48,12 @@ class DataPlane:
         """The requests that wait for a place on a replica."""
         self.affinity = _affinity(settings)
         """Which replica has which prompt in its cache; None where that is switched off."""
+        self.reports = ReportLog()
+        """Which replicas report on the drafts of a request."""
         self.metrics = ProxyMetrics(
             fleet,
             clock,
+            reports=lambda: self.reports.reports,
             queued=lambda: len(self.waiting),
             affinity_entries=lambda: 0 if self.affinity is None else len(self.affinity),
         )
@@ -122,6 +127,7 @@ class DataPlane:
             self.affinity = _affinity(settings)
         self.decisions.resize(settings.decision.keep)
         self.metrics.forget_gone()
+        self.reports.keep_only(frozenset(kept))
         for upstream in dropped:
             upstream.close()
 
@@ -143,6 +149,10 @@ class DataPlane:
         if not any(replica.seen for replica in up):
             return "no replica has answered yet"
         return None
+
+    def asked(self, replica: str, path: str, request: JsonRequest, body: bytes) -> AskedBody | None:
+        """The body that makes a replica report on the drafts of a stream, where it has to be asked for that."""
+        return asked_body(self.fleet.by_name(replica), path, request, body, self.reports)
 
     def close(self) -> None:
         """Drop the idle connections to engines."""

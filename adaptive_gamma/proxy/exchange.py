@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import time
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from adaptive_gamma.errors import ConnectError, NoReplica, UpstreamError, UpstreamTimeout
 from adaptive_gamma.proxy.answers import (
@@ -23,20 +23,24 @@ from adaptive_gamma.proxy.answers import (
 )
 from adaptive_gamma.proxy.choice import Choice
 from adaptive_gamma.proxy.decision_log import DecisionRecord
-from adaptive_gamma.proxy.headers import ClientHeaders, Pairs, engine_headers, own_lines, passed_to_client
+from adaptive_gamma.proxy.headers import Pairs, engine_headers, own_lines, passed_to_client
 from adaptive_gamma.proxy.held import HeldAnswer
 from adaptive_gamma.proxy.learning import ResponseTap
 from adaptive_gamma.proxy.metrics import NO_REPLICA
+from adaptive_gamma.proxy.no_replica import none_left, waited_too_long
 from adaptive_gamma.proxy.upstream import UpstreamCall
 from adaptive_gamma.routing import RequestNeeds, is_capable
 
 if TYPE_CHECKING:
+    from adaptive_gamma.engines import StreamAsk
     from adaptive_gamma.fleet.open_requests import OpenRequest
     from adaptive_gamma.proxy.client_connection import ClientConnection
     from adaptive_gamma.proxy.data_plane import DataPlane
+    from adaptive_gamma.proxy.request import JsonRequest
+    from adaptive_gamma.proxy.wire import Wire
     from adaptive_gamma.routing import Locality
 
-__all__ = ["Exchange", "Wire"]
+__all__ = ["Exchange"]
 
 _log = logging.getLogger("adaptive_gamma.proxy")
 
@@ -46,22 +50,13 @@ _GATEWAY_FAILURES = (502, 504)
 requests could take the fleet down; an engine that is broken says so on its health page."""
 
 
-class Wire(NamedTuple):
-    """The request as it goes to an engine."""
-
-    method: bytes
-    target: bytes
-    client: ClientHeaders
-    has_body: bool
-
-
 class Exchange:
     """Carries one request out, on the replica the decision names and, where that is safe, on another after it."""
 
     __slots__ = (
-        "_began", "_body", "_call", "_choice", "_client", "_held", "_needs", "_open", "_outcome", "_passing", "_path",
-        "_plane", "_pool", "_record", "_replica", "_request_class", "_retries", "_retry_reason", "_status", "_tap",
-        "_tried", "_wire", "learn", "locality",
+        "_added", "_began", "_body", "_call", "_choice", "_client", "_held", "_needs", "_open", "_outcome", "_passing",
+        "_path", "_plane", "_pool", "_record", "_replica", "_request_class", "_retries", "_retry_reason", "_status",
+        "_tap", "_tried", "_wire", "asking", "learn", "learn_acceptance", "locality",
     )  # fmt: skip
 
     def __init__(
@@ -91,8 +86,12 @@ class Exchange:
         """The class in the policy's words, once decided."""
         self._outcome = "client_closed"
         self._status: int | None = None
-        self.learn = False
-        """Whether the answer may tell the engine's gamma."""
+        self._added: StreamAsk | None = None
+        """What the engine was asked in the client's place."""
+        self.learn = self.learn_acceptance = False
+        """Whether the answer may tell the engine's gamma, and how the drafts of one request fared."""
+        self.asking: JsonRequest | None = None
+        """The request, where the engine may have to be asked for that."""
         self.locality: Locality | None = None
 
     def begin(self) -> None:
@@ -105,6 +104,8 @@ class Exchange:
     def client_gone(self) -> None:
         """The client left: the engine must stop."""
         self._outcome = "client_closed"
+        if self._tap is not None:
+            self._tap.finish(whole=False)
         self._end()
 
     def client_paused(self) -> None:
@@ -159,15 +160,7 @@ class Exchange:
         if self._held is not None:
             self._give_up(None)
             return
-        self._refuse(
-            ErrorAnswer(
-                503,
-                f"no replica had room within {self._plane.settings.load.queue_timeout_s:g} s",
-                "at_capacity",
-                outcome="rejected",
-                headers=((b"retry-after", b"1"),),
-            )
-        )
+        self._refuse(waited_too_long(self._plane.settings.load.queue_timeout_s))
 
     def _take(self, choice: Choice) -> None:
         plane = self._plane
@@ -183,10 +176,11 @@ class Exchange:
         self._replica, self._outcome, self._status = name, "client_closed", None
         self._pool = plane.fleet.by_name(name).state.pool
         upstream = plane.upstreams[name]
-        body = self._body
-        headers = engine_headers(
-            wire.client, upstream.host_header, plane.engine_key, len(body) if wire.has_body else None
-        )
+        body, self._added = self._body, None
+        if self.asking is not None and (asked := plane.asked(name, self._path, self.asking, body)) is not None:
+            body, self._added = asked
+        length, readable = len(body) if wire.has_body else None, self._added is not None
+        headers = engine_headers(wire.client, upstream.host_header, plane.engine_key, length, readable=readable)
         self._open = plane.fleet.open_request(name, request_class).begin()
         self._call = upstream.call(self, wire.method, wire.target, headers, body)
         self._call.start()
@@ -216,21 +210,7 @@ class Exchange:
             if self._client.paused:
                 self.client_paused()
             return
-        if isinstance(error, NoReplica) and error.model_unknown:
-            message = f"no replica has the model {shortened(self._needs.model or '')!r}"
-            self._refuse(ErrorAnswer(404, message, "model_not_found", outcome="client_error"))
-            return
-        unreachable = self._replica != NO_REPLICA
-        full = isinstance(error, NoReplica) and error.at_capacity and not unreachable
-        self._refuse(
-            ErrorAnswer(
-                503,
-                "no replica could be reached" if unreachable else str(error),
-                "at_capacity" if full else "no_replica",
-                outcome="connect_error" if unreachable else "rejected",
-                headers=((b"retry-after", b"1"),),
-            )
-        )
+        self._refuse(none_left(error, self._needs.model, tried=self._replica != NO_REPLICA))
 
     # -- the engine's side (AnswerSink) -------------------------------------------------------------------------------
 
@@ -248,7 +228,12 @@ class Exchange:
             self._try_another(another)
             return
         if self.learn:
-            self._tap = ResponseTap.wanted(plane.fleet, name, status, headers)
+            request_class = self._request_class if self.learn_acceptance else None
+            self._tap = tap = ResponseTap.wanted(
+                plane.fleet, name, status, headers, request_class=request_class, log=plane.reports, added=self._added
+            )
+            if tap is not None and tap.removes:
+                headers = [pair for pair in headers if pair[0] != b"content-length"]
         if self.locality is not None and status == 200 and plane.affinity is not None:
             plane.affinity.record(self.locality, name, self._needs.prompt_tokens or 0, time.monotonic())
         held, self._held = self._held, None
@@ -261,7 +246,7 @@ class Exchange:
         self._passing = True
         self._status = status
         # Nothing is sent again from here on, and a stream may be long.
-        self._body = b""
+        self._body, self.asking = b"", None
         if self._call is not None:
             self._call.forget_request()
         self._client.start(status, passed_to_client(headers, http_date()), self._own_fields(), more=more)
@@ -271,13 +256,12 @@ class Exchange:
 
     def on_body(self, pieces: list[bytes], *, more: bool) -> None:
         if self._tap is not None:
-            self._tap.feed(pieces)
+            pieces = self._tap.feed(pieces)
         self._client.send(pieces, more=more)
 
     def on_end(self) -> None:
         self._call = None
-        if self._tap is not None:
-            self._tap.finish()
+        self._finish_tap()
         status = self._status or 0
         if status not in _GATEWAY_FAILURES:
             self._plane.fleet.note_success(self._replica)
@@ -332,8 +316,15 @@ class Exchange:
         ids = request_id_fields(self._wire.client.request_id, self._path)
         client.answer(error.status, [*own_headers(b"application/json", len(body)), *ids, *error.headers], body)
 
+    def _finish_tap(self, *, whole: bool = True) -> None:
+        """Nothing more comes of the answer: learn from it what it says, and pass on what was held back of it."""
+        tap, self._tap = self._tap, None
+        if tap is not None and (rest := tap.finish(whole=whole)):
+            self._client.send([rest], more=whole)
+
     def _break_off(self, outcome: str) -> None:
         self._outcome = outcome
+        self._finish_tap(whole=False)
         client = self._client
         self._end()
         client.break_off()

@@ -121,9 +121,21 @@ def read_client_headers(headers: Pairs, class_header: bytes | None, client: str 
     return ClientHeaders(passed, credentials, request_id, request_class, session, length, encoding, expects_continue)
 
 
-def engine_headers(client: ClientHeaders, host: bytes, engine_key: bytes | None, body_length: int | None) -> Pairs:
-    """The fields sent to an engine; ``body_length`` None sends no Content-Length."""
+def engine_headers(
+    client: ClientHeaders, host: bytes, engine_key: bytes | None, body_length: int | None, *, readable: bool = False
+) -> Pairs:
+    """The fields sent to an engine.
+
+    Args:
+        client: what the client sent.
+        host: the engine's.
+        engine_key: sent in place of the client's credentials.
+        body_length: None sends no Content-Length.
+        readable: the answer will be read here, so the engine must not compress it.
+    """
     headers = [(b"host", host), *client.passed]
+    if readable:
+        headers = [pair for pair in headers if pair[0] != b"accept-encoding"]
     if engine_key is None:
         headers += client.credentials
     else:

@@ -79,6 +79,7 @@ class ProxyMetrics:
         clock: the fleet's: monotonic seconds.
         queued: number of requests that wait for a place on a replica.
         affinity_entries: number of entries of the affinity index.
+        reports: answers that reported on their drafts, by replica.
     """
 
     def __init__(
@@ -88,11 +89,13 @@ class ProxyMetrics:
         *,
         queued: Callable[[], int] = lambda: 0,
         affinity_entries: Callable[[], int] = lambda: 0,
+        reports: Callable[[], dict[str, int]] = dict,
     ) -> None:
         self._fleet = fleet
         self._clock = clock
         self._queued = queued
         self._affinity_entries = affinity_entries
+        self._reports = reports
         self._requests: dict[tuple[str, str, str], int] = {}
         self._decisions: dict[tuple[str, str, str], int] = {}
         self._opened = dict.fromkeys((replica.name for replica in fleet.replicas), 0)
@@ -218,6 +221,13 @@ class ProxyMetrics:
             "Sessions and prompt blocks remembered by the replica that has them cached.",
             (),
             [("", (), self._affinity_entries())],
+        )
+        yield Family(
+            "adaptive_gamma_acceptance_reports",
+            "counter",
+            "Answers from which the acceptance of their own drafts was learned.",
+            ("replica",),
+            [("_total", (name,), count) for name, count in self._reports().items()],
         )
         yield from fleet_families(self._fleet, self._clock())
 

@@ -75,6 +75,28 @@ class JsonRequest:
             found.add("logit_bias")
         return frozenset(found)
 
+    @property
+    def streams(self) -> bool:
+        """Whether the answer is to be a stream."""
+        return self._fields.get("stream") is True
+
+    @property
+    def one_choice(self) -> bool:
+        """Whether one answer is asked for, so that what an engine reports of a request is of one sequence."""
+        fields = self._fields
+        if any(fields.get(name) not in (None, 1) for name in ("n", "best_of")):
+            return False
+        prompt = fields.get("prompt")
+        return not isinstance(prompt, list) or len(prompt) < 2 or isinstance(prompt[0], int)
+
+    def has_member(self, name: str) -> bool:
+        """Whether the body has this member, were it null."""
+        return name in self._fields
+
+    def member(self, name: str) -> object:
+        """A member of the body; None where it is null or absent."""
+        return self._fields.get(name)
+
     def prompt_text(self) -> str:
         """The first and last 4096 characters of the prompt, or all of one that is shorter.
 

@@ -1,0 +1,29 @@
+"""Takes down what the proxy learns of single requests."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from adaptive_gamma.engines import RequestAcceptance
+from adaptive_gamma.fleet import FleetReplica
+
+__all__ = ["AcceptanceRecorder"]
+
+
+@dataclass
+class AcceptanceRecorder:
+    """A fleet's ``learning`` that only keeps what it is told."""
+
+    notes: list[tuple[str, str, RequestAcceptance]] = field(default_factory=list)
+    """(replica, class, acceptance) of each report, in order."""
+
+    def note_acceptance(self, replica: FleetReplica, request_class: str, acceptance: RequestAcceptance) -> None:
+        self.notes.append((replica.name, request_class, acceptance))
+
+    @property
+    def replicas(self) -> list[str]:
+        return [replica for replica, _, _ in self.notes]
+
+    @property
+    def classes(self) -> list[str]:
+        return [request_class for _, request_class, _ in self.notes]
