@@ -115,7 +115,14 @@ def _clock(step_time: tuple[float, float, float] | None, policy: str | None, *, 
 @click.option("--seed", default=0, show_default=True, help="Seeds acceptance and answer lengths.")
 @click.option("--engines", default=1, show_default=True, type=click.IntRange(1, 64), help="Data-parallel ranks.")
 @click.option("--api-key", help="Bearer token that /v1 asks for.")
-@click.option("--per-request-metrics", is_flag=True, help="Put timings and acceptance by step into responses.")
+@click.option("--per-request-metrics", is_flag=True, help="Put timings into responses.")
+@click.option(
+    "--per-request-spec-decode-metrics",
+    type=click.Choice(["none", "summary", "detailed"]),
+    default="none",
+    show_default=True,
+    help="Put acceptance into responses: totals and a histogram, or each step too.",
+)
 @click.option("--without-created", is_flag=True, help="Metrics as several API server processes print them.")
 @click.option("--disable-log-stats", is_flag=True, help="Print no engine metrics.")
 @click.option("--fail-metrics", type=click.Choice(METRICS_FAULTS), help="Break /metrics.")
@@ -153,6 +160,7 @@ def command(**options: Any) -> None:
             created_series=not options["without_created"],
             statistics=not options["disable_log_stats"],
             per_request_metrics=options["per_request_metrics"],
+            acceptance_report=options["per_request_spec_decode_metrics"],
             **({"acceptance": options["acceptance"]} if options["acceptance"] else {}),
         )
     except ValueError as error:

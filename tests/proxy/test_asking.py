@@ -6,6 +6,7 @@ import asyncio
 import json
 import random
 from itertools import accumulate
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -25,6 +26,7 @@ from tests.support.gated_engine import EngineExchange, GatedEngine, answer_json
 from tests.support.raw_client import Answer, post
 
 ASK = {"ask": "usage"}
+RECORDED = Path(__file__).resolve().parents[2].parent / "shared/data/vllm/responses"
 ASKED = {**STREAM, "stream_options": {"include_usage": True}}
 
 
@@ -360,6 +362,28 @@ async def test_many_streams_at_once() -> None:
         assert [answer.body for answer in answers] == [stream_body(usage=index % 3 == 0) for index in range(60)]
         assert len(learned.notes) == 60
         assert REPORT["num_spec_steps"] == learned.notes[0][2].drafts
+
+
+@pytest.mark.parametrize("name", ["draft_chat", "draft_completion", "ngram_chat", "ngram_completion", "dynamic_chat"])
+async def test_recorded_streams_of_a_real_vllm(name: str) -> None:
+    path = RECORDED / f"{name}_stream.http"
+    if not path.exists():
+        pytest.skip(f"streams of a real server are not here: {path.name}")
+    events = path.read_bytes().replace(b"\r\n", b"\n").split(b"\n\n", 1)[1].split(b"\n\n")[:-1]
+    sent = [event + b"\n\n" for event in events]
+
+    async def script(exchange: EngineExchange) -> None:
+        exchange.head(200, [("content-type", "text/event-stream; charset=utf-8"), ("transfer-encoding", "chunked")])
+        for part in sent:
+            exchange.chunk(part)
+        exchange.end()
+
+    async with GatedEngine(script) as engine, learning_proxy(engine, learn=ASK) as (proxy, learned):
+        assert (await proxy.ask(post(body=STREAM))).chunks == [*sent[:-2], sent[-1]]
+        assert (await proxy.ask(post(body=ASKED))).chunks == sent
+        assert sent[-1] == DONE
+        assert len(learned.notes) == 2
+        assert all(note[2].trials is not None for note in learned.notes)
 
 
 async def test_a_body_in_another_unicode_passes_as_it_is() -> None:

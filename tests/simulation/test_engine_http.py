@@ -6,7 +6,7 @@ import asyncio
 import json
 import shutil
 from collections.abc import AsyncIterator
-from typing import Any
+from typing import Any, Literal
 
 import httpx
 import openai
@@ -23,7 +23,9 @@ from adaptive_gamma.simulation.engine import (
 )
 
 FAST = LinearStepClock(base_s=0.002, token_s=0.00001, draft_pass_s=0.0002, speculative=True)
-SPECULATIVE = EngineSettings(model="m", gamma=4, step_clock=FAST, per_request_metrics=True)
+SPECULATIVE = EngineSettings(
+    model="m", gamma=4, step_clock=FAST, per_request_metrics=True, acceptance_report="detailed"
+)
 PLAIN = EngineSettings(model="m", step_clock=LinearStepClock(0.002, 0.00001))
 HELLO: dict[str, Any] = {"messages": [{"role": "user", "content": "Tell me a story about a garden."}]}
 
@@ -96,6 +98,30 @@ async def test_openai_client_without_streaming() -> None:
     assert text.choices[0].finish_reason == "length"
     assert [model.id for model in models.data] == ["m"]
     assert models.data[0].owned_by == "adaptive-gamma-simulated-engine"
+
+
+@pytest.mark.parametrize("timings", [False, True])
+@pytest.mark.parametrize("report", ["none", "summary", "detailed"])
+@pytest.mark.parametrize("gamma", [None, 3])
+async def test_what_responses_tell_of_the_request(
+    http: httpx.AsyncClient, gamma: int | None, report: Literal["none", "summary", "detailed"], timings: bool
+) -> None:
+    settings = EngineSettings(
+        model="m", gamma=gamma, step_clock=FAST, per_request_metrics=timings, acceptance_report=report
+    )
+    body = {**HELLO, "max_tokens": 30, "ignore_eos": True}
+    async with serving(SimulatedEngine(settings)) as url:
+        metrics = (await http.post(f"{url}/v1/chat/completions", json=body)).json()["metrics"]
+    reports = gamma is not None and report != "none"
+    assert (metrics is None) == (not timings and not reports)
+    if metrics is None:
+        return
+    assert (metrics["tokens_per_second"] is not None) == timings
+    assert ("speculative_decoding" in metrics) == reports
+    if reports:
+        speculation = metrics["speculative_decoding"]
+        assert ("per_step_accepted" in speculation) == (report == "detailed")
+        assert sum(speculation["acceptance_histogram"]) == speculation["num_spec_steps"] > 0
 
 
 async def test_the_answer_is_the_same_text_in_a_stream_and_whole(http: httpx.AsyncClient) -> None:
@@ -256,7 +282,7 @@ async def test_the_class_decides_acceptance_and_it_changes_at_run_time(http: htt
         step_clock=FAST,
         acceptance={"structured": (1.0,), "chat": (0.0,)},
         classify=lambda prompt: "code" if "def " in prompt else "prose",
-        per_request_metrics=True,
+        acceptance_report="detailed",
         time_scale=10,
     )
     async with serving(SimulatedEngine(settings)) as url:

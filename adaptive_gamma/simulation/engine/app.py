@@ -278,7 +278,10 @@ class SimulatedEngine:
         await _part(send, b"data: [DONE]\n\n", more=False)
 
     def _request_metrics(self, finished: FinishedRequest) -> dict[str, Any] | None:
-        return request_metrics(finished, self._gamma) if self.settings.per_request_metrics else None
+        settings = self.settings
+        return request_metrics(
+            finished, self._gamma, timings=settings.per_request_metrics, acceptance=settings.acceptance_report
+        )
 
 
 class _Exchange:

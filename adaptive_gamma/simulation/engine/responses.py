@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import Any, Literal
 
 from adaptive_gamma.simulation.engine.requests import GenerationRequest
 from adaptive_gamma.simulation.engine.steps import FinishedRequest
@@ -111,31 +111,51 @@ class Answer:
         return body | {"kv_transfer_params": None, "ec_transfer_params": None, "metrics": metrics}
 
 
-def request_metrics(finished: FinishedRequest, gamma: int | None) -> dict[str, Any]:
-    """The ``metrics`` object of an answer: timings in simulated milliseconds, and acceptance by step.
+def request_metrics(
+    finished: FinishedRequest,
+    gamma: int | None,
+    *,
+    timings: bool,
+    acceptance: Literal["none", "summary", "detailed"],
+) -> dict[str, Any] | None:
+    """The ``metrics`` object of an answer; None, as vLLM writes it, where it would hold nothing.
 
-    ``gamma`` is the engine's configured number of draft tokens, None on a plain engine (then without
-    ``speculative_decoding``).
+    Args:
+        finished: the request.
+        gamma: the engine's configured number of draft tokens, None on a plain engine, which reports no acceptance.
+        timings: with times in simulated milliseconds, which are null otherwise.
+        acceptance: how much is told of the drafts.
     """
-    first, last, scheduled = finished.first_token_at, finished.last_token_at, finished.scheduled_at
-    decode_s = last - first if first is not None and last is not None else None
-    gaps = finished.generated - 1
-    metrics: dict[str, Any] = {
-        "time_to_first_token_ms": None if first is None else 1e3 * (first - finished.arrived_at),
-        "generation_time_ms": None if decode_s is None else 1e3 * decode_s,
-        "queue_time_ms": None if scheduled is None else 1e3 * (scheduled - finished.arrived_at),
-        "mean_itl_ms": 1e3 * decode_s / gaps if decode_s is not None and gaps > 0 else None,
-        "tokens_per_second": finished.generated / (last - finished.arrived_at) if last is not None else None,
-    }
-    if gamma is not None:
-        metrics["speculative_decoding"] = _speculation(finished, gamma)
+    reports = gamma is not None and acceptance != "none"
+    if not timings and not reports:
+        return None
+    metrics: dict[str, Any] = _timings(finished) if timings else dict.fromkeys(_TIMES)
+    if gamma is not None and reports:
+        metrics["speculative_decoding"] = _speculation(finished, gamma, detailed=acceptance == "detailed")
     return metrics
 
 
-def _speculation(finished: FinishedRequest, gamma: int) -> dict[str, Any]:
+_TIMES = ("time_to_first_token_ms", "generation_time_ms", "queue_time_ms", "mean_itl_ms", "tokens_per_second")
+
+
+def _timings(finished: FinishedRequest) -> dict[str, Any]:
+    first, last, scheduled = finished.first_token_at, finished.last_token_at, finished.scheduled_at
+    decode_s = last - first if first is not None and last is not None else None
+    gaps = finished.generated - 1
+    values = (
+        None if first is None else 1e3 * (first - finished.arrived_at),
+        None if decode_s is None else 1e3 * decode_s,
+        None if scheduled is None else 1e3 * (scheduled - finished.arrived_at),
+        1e3 * decode_s / gaps if decode_s is not None and gaps > 0 else None,
+        finished.generated / (last - finished.arrived_at) if last is not None else None,
+    )
+    return dict(zip(_TIMES, values, strict=True))
+
+
+def _speculation(finished: FinishedRequest, gamma: int, *, detailed: bool) -> dict[str, Any]:
     drafted, accepted = finished.per_step_drafted, finished.per_step_accepted
     steps, draft_tokens, accepted_tokens = len(drafted), sum(drafted), sum(accepted)
-    return {
+    report: dict[str, Any] = {
         "mean_acceptance_length": 1 + accepted_tokens / steps if steps else None,
         "draft_acceptance_rate": accepted_tokens / draft_tokens if draft_tokens else None,
         "acceptance_histogram": [accepted.count(n) for n in range(gamma + 1)],
@@ -143,6 +163,7 @@ def _speculation(finished: FinishedRequest, gamma: int) -> dict[str, Any]:
         "num_accepted_draft_tokens": accepted_tokens,
         "num_draft_tokens": draft_tokens,
         "num_spec_tokens": gamma,
-        "per_step_accepted": list(accepted),
-        "per_step_drafted": list(drafted),
     }
+    if detailed:
+        report |= {"per_step_accepted": list(accepted), "per_step_drafted": list(drafted)}
+    return report

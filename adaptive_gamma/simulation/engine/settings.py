@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Literal
 
 from adaptive_gamma.routing import GammaSchedule, classify_prompt
 from adaptive_gamma.simulation.engine.acceptance import DEFAULT_ACCEPTANCE
@@ -52,7 +53,10 @@ class EngineSettings:
     statistics: bool = True
     """Print engine series at all (vLLM's ``--disable-log-stats`` turns them off)."""
     per_request_metrics: bool = False
-    """Put timings and acceptance by step into responses."""
+    """Put timings into responses (vLLM's ``--enable-per-request-metrics``)."""
+    acceptance_report: Literal["none", "summary", "detailed"] = "none"
+    """Put acceptance into responses: totals and a histogram, or each step too (vLLM's
+    ``--per-request-spec-decode-metrics``)."""
 
     def __post_init__(self) -> None:
         if self.engines < 1:
