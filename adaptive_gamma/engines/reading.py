@@ -106,7 +106,7 @@ class RequestAcceptance:
 class StreamAsk:
     """What a request for a stream must hold for its stream to tell of the drafts, on engines that tell only who asks.
 
-    The engine then sends one event more, near the stream's end, and changes no other.
+    The engine then sends one event more, near the stream's end, and the others as before.
     """
 
     paths: frozenset[str]
