@@ -106,7 +106,7 @@ def test_overrides_win() -> None:
         ({"replicas": []}, "replicas: list should have at least 1 item after validation, not 0"),
         (
             {"replicas": [{"name": "a", "url": "http://h:1", "engine": "vlm"}]},
-            "replicas[0].engine: input should be 'vllm' or 'llamacpp', not 'vlm' (did you mean 'vllm'?)",
+            "replicas[0].engine: input should be 'vllm', 'llamacpp' or 'sglang', not 'vlm' (did you mean 'vllm'?)",
         ),
         ({"replicas": [{"url": "http://h:1"}]}, "replicas[0].name: is missing"),
         ({"classify": {"rules": [{"clas": "code"}]}}, "classify.rules[0].class: is missing"),
