@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import dataclass
 
 from adaptive_gamma.policy.dead_band import edge_on_load
-from adaptive_gamma.policy.provenance import provenance_at
+from adaptive_gamma.policy.provenance import provenance_ranges
 from adaptive_gamma.policy.schema import (
     AutoregressiveInput,
     CellTable,
@@ -215,17 +215,18 @@ def _extrapolated(policy: Policy) -> list[Finding]:
     for name, contexts in policy.table.classes.items():
         for context, cell in contexts.items():
             unknown = [
-                batch
+                (max(first, start), min(last, end))
                 for first, last, gamma in cell.best_gamma
-                for batch in range(first, last + 1)
-                if provenance_at(policy.evidence, name, context, gamma, batch) == "extrapolated"
+                for start, end, word in provenance_ranges(policy.evidence, name, context, gamma)
+                if word == "extrapolated" and max(first, start) <= min(last, end)
             ]
             if unknown:
-                share = len(unknown) / policy.max_batch
+                share = sum(end - start + 1 for start, end in unknown) / policy.max_batch
                 found.append(
                     Finding(
                         f"table.classes.{name}.{context}.best_gamma",
-                        f"extrapolated at {share:.0%} of the batches ({unknown[0]} to {unknown[-1]}); measure there",
+                        f"extrapolated at {share:.0%} of the batches ({unknown[0][0]} to {unknown[-1][1]}); measure "
+                        "there",
                     )
                 )
     return found

@@ -21,7 +21,7 @@ import numpy.typing as npt
 from adaptive_gamma.errors import PolicyError
 from adaptive_gamma.policy.schema import Evidence, Limits, PolicyDocument
 
-__all__ = ["PROVENANCES", "Provenance", "check_evidence", "provenance_at", "with_provenance"]
+__all__ = ["PROVENANCES", "Provenance", "check_evidence", "provenance_at", "provenance_ranges", "with_provenance"]
 
 Provenance: TypeAlias = Literal["measured", "interpolated", "extrapolated"]
 PROVENANCES: tuple[Provenance, ...] = ("measured", "interpolated", "extrapolated")
@@ -69,12 +69,22 @@ def check_evidence(document: PolicyDocument, source: str) -> None:
     raise PolicyError(source, "evidence.cells", "has cells that the table lacks")
 
 
+def provenance_ranges(
+    evidence: Evidence, request_class: str, context: int, gamma: int
+) -> list[tuple[int, int, Provenance]]:
+    """What the cells of a class, context and gamma rest on: (first batch, last batch, word), rising."""
+    text = evidence.cells.get(request_class, {}).get(context, {}).get(gamma, "")
+    return [
+        (int(first), int(last or first), next(known for known in PROVENANCES if known == word))
+        for first, last, word in _RANGE.findall(text)
+    ]
+
+
 def provenance_at(evidence: Evidence, request_class: str, context: int, gamma: int, batch: int) -> Provenance:
     """What a cell of the table rests on. A cell the evidence does not know is extrapolated."""
-    text = evidence.cells.get(request_class, {}).get(context, {}).get(gamma, "")
-    for first, last, word in _RANGE.findall(text):
-        if int(first) <= batch <= int(last or first):
-            return next(known for known in PROVENANCES if known == word)
+    for first, last, word in provenance_ranges(evidence, request_class, context, gamma):
+        if first <= batch <= last:
+            return word
     return "extrapolated"
 
 

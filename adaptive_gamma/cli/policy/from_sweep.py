@@ -11,8 +11,8 @@ from adaptive_gamma.bench import ImportFinding, parse_arms, read_sweep
 from adaptive_gamma.bench.build import BuiltPolicy, PolicyWishes, policy_from_sweep
 from adaptive_gamma.cli.policy.options import hardware_option
 from adaptive_gamma.errors import ConfigurationError
-from adaptive_gamma.policy import Policy, provenance_at
-from adaptive_gamma.policy.provenance import PROVENANCES
+from adaptive_gamma.policy import Policy
+from adaptive_gamma.policy.provenance import PROVENANCES, provenance_ranges
 from adaptive_gamma.roofline import ModelShape, NumberFormat
 from adaptive_gamma.roofline.calibrate import Calibration, Machine, ModelNumbers, RankedModel
 
@@ -119,10 +119,14 @@ def _say_provenance(built: BuiltPolicy, say: Callable[[str], None]) -> None:
         for context in policy.context_buckets:
             cells: Counter[str] = Counter()
             best: Counter[str] = Counter()
-            for batch in range(1, policy.max_batch + 1):
-                for gamma in policy.table.gammas:
-                    cells[provenance_at(evidence, name, context, gamma, batch)] += 1
-                best[provenance_at(evidence, name, context, policy.best_gamma(name, batch, context), batch)] += 1
+            for gamma in policy.table.gammas:
+                for first, last, word in provenance_ranges(evidence, name, context, gamma):
+                    cells[word] += last - first + 1
+                    best[word] += sum(
+                        max(min(last, end) - max(first, start) + 1, 0)
+                        for start, end, chosen in policy.table.classes[name][context].best_gamma
+                        if chosen == gamma
+                    )
             of_all = ", ".join(f"{cells[word]} {word}" for word in PROVENANCES)
             of_best = ", ".join(f"{best[word]} {word}" for word in PROVENANCES)
             say(f"{name}, context {context}: cells {of_all}; best gamma of {policy.max_batch} batches {of_best}")
