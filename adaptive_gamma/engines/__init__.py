@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
 from adaptive_gamma.engines._bounds import LARGEST_GAMMA
+from adaptive_gamma.engines.actuator import ActuatorState, Drafting, GammaActuator
 from adaptive_gamma.engines.llamacpp import LlamaCppDialect
+from adaptive_gamma.engines.no_actuator import NoActuator
+from adaptive_gamma.engines.per_request import PerRequestActuator
 from adaptive_gamma.engines.reading import (
     Dialect,
     EngineReading,
@@ -20,17 +23,24 @@ from adaptive_gamma.engines.vllm import VllmDialect
 from adaptive_gamma.errors import ConfigurationError, nearest
 
 __all__ = [
+    "ACTUATORS",
     "DIALECTS",
     "LARGEST_GAMMA",
+    "ActuatorState",
     "Dialect",
+    "Drafting",
     "EngineReading",
+    "GammaActuator",
     "LatencySum",
     "LlamaCppDialect",
+    "NoActuator",
+    "PerRequestActuator",
     "RequestAcceptance",
     "SglangDialect",
     "SpeculationCounters",
     "StreamAsk",
     "VllmDialect",
+    "actuator_for",
     "dialect_for",
 ]
 
@@ -53,4 +63,27 @@ def dialect_for(name: str) -> Dialect:
             "engine",
             f"unknown engine {name!r}, expected one of {', '.join(sorted(DIALECTS))}",
             nearest(name, DIALECTS),
+        ) from None
+
+
+ACTUATORS: Mapping[str, Callable[[str], GammaActuator]] = MappingProxyType(
+    {"none": lambda replica: NoActuator(), "per_request": PerRequestActuator}
+)
+"""Every way to set an engine's gamma, by the name the setting ``set_gamma`` uses; takes the replica's name."""
+
+
+def actuator_for(name: str, replica: str) -> GammaActuator:
+    """A new actuator for one replica.
+
+    Raises:
+        ConfigurationError: there is none of this name; the message gives the nearest one.
+    """
+    try:
+        return ACTUATORS[name](replica)
+    except KeyError:
+        raise ConfigurationError(
+            "configuration",
+            "set_gamma",
+            f"unknown actuator {name!r}, expected one of {', '.join(sorted(ACTUATORS))}",
+            nearest(name, ACTUATORS),
         ) from None

@@ -9,7 +9,8 @@ What differs from other engines:
   no data, which is not an acceptance of 0. The two request gauges are live.
 * There is no gauge of KV use, no model label, and no latency histogram; seconds of generation and steps, summed over
   requests, take its place where the accepted tokens are counted.
-* No request field changes gamma on current builds, and none is refused for the drafter's sake.
+* No request field changes gamma on current builds (older ones: ``per_request.py``), and none is refused for the
+  drafter's sake.
 """
 
 from __future__ import annotations
@@ -21,9 +22,10 @@ from adaptive_gamma.engines._acceptance import count
 from adaptive_gamma.engines._bounds import believed_gamma, request_count
 from adaptive_gamma.engines._exposition import Exposition, read_exposition
 from adaptive_gamma.engines._speculation import contiguous_positions, counter, speculation_counters
+from adaptive_gamma.engines.actuator import Drafting
 from adaptive_gamma.engines.reading import EngineReading, LatencySum, RequestAcceptance, StreamAsk
 
-__all__ = ["LlamaCppDialect"]
+__all__ = ["LlamaCppDialect", "drafting_of"]
 
 _PREFIX = "llamacpp:"
 _RUNNING = _PREFIX + "requests_processing"
@@ -126,6 +128,21 @@ class LlamaCppDialect:
             gamma=None,
             most_drafts=predicted - accepted,
         )
+
+
+def drafting_of(body: Mapping[str, object]) -> Drafting | None:
+    """What the ``timings`` of an answer tell of the drafting for it, one without any included.
+
+    None where there are none, or they do not add up, or the answer has more than one choice.
+    """
+    timings, choices = body.get("timings"), body.get("choices")
+    if not isinstance(timings, Mapping) or (isinstance(choices, list) and len(choices) > 1):
+        return None
+    predicted = count(timings.get("predicted_n"))
+    drafted, accepted = (count(timings.get(key, 0)) for key in ("draft_n", "draft_n_accepted"))
+    if predicted is None or drafted is None or accepted is None or predicted <= accepted or accepted > drafted:
+        return None
+    return Drafting(predicted - accepted, drafted)
 
 
 def _latency(page: Exposition, accepted: float | None) -> LatencySum | None:

@@ -1,7 +1,10 @@
 """The replicas as they live: scraped, probed, counted."""
 
+from adaptive_gamma.fleet.control import GammaControl
+from adaptive_gamma.fleet.cost_check import CostCheck, CostFinding
 from adaptive_gamma.fleet.fleet import AcceptanceSink, Fleet
 from adaptive_gamma.fleet.gamma import GammaMismatch
+from adaptive_gamma.fleet.gamma_control import GammaField, ReplicaControl
 from adaptive_gamma.fleet.health import HealthMonitor
 from adaptive_gamma.fleet.open_requests import OpenRequest
 from adaptive_gamma.fleet.options import FleetOptions
@@ -12,13 +15,18 @@ __all__ = [
     "AcceptancePrior",
     "AcceptanceSink",
     "AcceptanceWindow",
+    "CostCheck",
+    "CostFinding",
     "DraftCounts",
     "Fleet",
     "FleetOptions",
     "FleetReplica",
+    "GammaControl",
+    "GammaField",
     "GammaMismatch",
     "HealthMonitor",
     "OpenRequest",
     "PositionRate",
+    "ReplicaControl",
     "WindowUpdate",
 ]

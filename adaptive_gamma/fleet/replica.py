@@ -11,6 +11,7 @@ from typing import Any, Protocol
 from adaptive_gamma.config.settings import ReplicaSettings
 from adaptive_gamma.engines import Dialect, EngineReading, dialect_for
 from adaptive_gamma.errors import ScrapeError
+from adaptive_gamma.fleet.control_view import GammaControlView
 from adaptive_gamma.fleet.cost_check import CostCheck, StepPrices
 from adaptive_gamma.fleet.gamma import EngineEvidence, GammaFinding, GammaMismatch, configured_gamma, find_gamma
 from adaptive_gamma.fleet.health import HealthMonitor
@@ -20,7 +21,7 @@ from adaptive_gamma.fleet.options import FleetOptions
 from adaptive_gamma.fleet.status import replica_status
 from adaptive_gamma.fleet.window import AcceptanceWindow, DraftCounts, PositionRate
 from adaptive_gamma.routing.capability import STRUCTURED_OUTPUT
-from adaptive_gamma.routing.replica import GammaSchedule, ReplicaState
+from adaptive_gamma.routing.replica import ReplicaState
 
 __all__ = ["AcceptancePrior", "FleetReplica"]
 
@@ -84,12 +85,21 @@ class FleetReplica:
         """Whether its steps take the time the policy predicts."""
         self._open = OpenRequests(self.state, clock)
         self._mismatch: GammaMismatch | None = None
-        self._model_missing = False
+        self.own_gamma: int | None = None
+        """What the engine drafts when it is not told otherwise; None where that is a schedule or not known."""
+        self.commanded_gamma: int | None = None
+        """What it is told to draft in place of that."""
+        self.control: GammaControlView | None = None
+        """Who sets its gamma, where that is done."""
+        self.ratio_of_answers: float | None = None
+        """Accepted tokens that answers told of over those expected, where gamma goes with each request."""
+        self.model_missing = False
+        """The engine does not list the configured model."""
         self._models_dropped = False
         self.settings = settings
         self._configure(settings, options)
         self._take_models(settings.model)
-        self._take_finding(find_gamma(self._configured, self._seen), announce=False)
+        self._take_finding(find_gamma(self.configured_gamma, self._seen), announce=False)
 
     @property
     def acceptance(self) -> tuple[float, ...] | None:
@@ -134,7 +144,7 @@ class FleetReplica:
         if settings.model != before.model:
             self._take_models(settings.model)
         if settings.gamma != before.gamma:
-            self._take_finding(find_gamma(self._configured, self._seen))
+            self._take_finding(find_gamma(self.configured_gamma, self._seen))
 
     def join(self) -> None:
         """The replica is (again) one of a fleet that serves already: it starts slowly."""
@@ -181,7 +191,7 @@ class FleetReplica:
         if update.changed:
             _log.debug("replica %s: acceptance changed, the window before is dropped", self.name)
         self._seen.page(reading.speculative, reading.gamma)
-        self._take_finding(find_gamma(self._configured, self._seen))
+        self._take_finding(find_gamma(self.configured_gamma, self._seen))
         if update.counts is not None and self.on_drafts is not None:
             self.on_drafts(self, update.counts, started_at)
         ratio = self._acceptance_ratio(prior)
@@ -232,7 +242,7 @@ class FleetReplica:
         gamma = self.dialect.gamma_from_response(body)
         if gamma is not None:
             self._seen.answer(gamma)
-            self._take_finding(find_gamma(self._configured, self._seen))
+            self._take_finding(find_gamma(self.configured_gamma, self._seen))
 
     def took_probe(self, error: ScrapeError | None) -> None:
         """A health probe came back, failed or not."""
@@ -276,25 +286,15 @@ class FleetReplica:
             self.state.models = frozenset(str(entry["id"]) for entry in entries)
             return
         missing = not self.model_entries
-        if missing and not self._model_missing:
+        if missing and not self.model_missing:
             _log.warning("replica %s: the engine does not list the configured model %s", self.name, only)
-        self._model_missing = missing
+        self.model_missing = missing
 
-    def notes(self) -> list[str]:
-        """What an operator should know about this replica, in words; usually nothing."""
-        notes = []
-        if self._mismatch is not None:
-            shown = "an unknown gamma" if self._mismatch.engine is None else f"gamma {self._mismatch.engine}"
-            notes.append(f"configured gamma {self._mismatch.configured}, but the engine runs {shown}")
-        if self.variable_draft_length and not isinstance(self._configured, GammaSchedule):
-            notes.append("drafts vary in length, so acceptance by position is not known")
-        if self.cost.flagged:
-            notes.append(self.cost.words)
-        if self.awake is False:
-            notes.append("the engine sleeps")
-        if self._model_missing:
-            notes.append(f"the engine does not list the configured model {self.settings.model}")
-        return notes
+    def command_gamma(self, gamma: int | None) -> None:
+        """The gamma that requests are given from now on; None lets the engine's own hold again."""
+        if gamma != self.commanded_gamma:
+            self.commanded_gamma = gamma
+            self._take_finding(find_gamma(self.configured_gamma, self._seen))
 
     def _take_finding(self, finding: GammaFinding, *, announce: bool = True) -> None:
         state = self.state
@@ -308,15 +308,17 @@ class FleetReplica:
                     finding.mismatch.configured,
                     "another" if finding.mismatch.engine is None else finding.mismatch.engine,
                 )
-        if announce and (finding.gamma, finding.speculative) != (state.gamma, state.speculative):
+        gamma = self.commanded_gamma if finding.speculative and self.commanded_gamma is not None else finding.gamma
+        if announce and (gamma, finding.speculative) != (state.gamma, state.speculative):
             pool = {True: "speculative", False: "plain", None: "unknown"}[finding.speculative]
-            _log.info("replica %s: %s, gamma %s, was %s", self.name, pool, finding.gamma, state.gamma)
+            _log.info("replica %s: %s, gamma %s, was %s", self.name, pool, gamma, state.gamma)
         self._mismatch = finding.mismatch
-        state.speculative, state.gamma = finding.speculative, finding.gamma
+        self.own_gamma = finding.gamma if finding.speculative and isinstance(finding.gamma, int) else None
+        state.speculative, state.gamma = finding.speculative, gamma
         self._take_capability()
 
     def _configure(self, settings: ReplicaSettings, options: FleetOptions) -> None:
-        self._configured = configured_gamma(settings.gamma)
+        self.configured_gamma = configured_gamma(settings.gamma)
         self._stale_after_s = options.scrape.stale_after_s
         self._ramp_s = options.health.ramp_s
         self._window.half_life_s = self.cost.half_life_s = options.scrape.half_life_s
@@ -338,7 +340,7 @@ class FleetReplica:
     def _take_models(self, only: str | None) -> None:
         """Until the engine's next list: the configured model, or nothing known."""
         self.state.models = None if only is None else frozenset({only})
-        self.model_entries, self._model_missing = None, False
+        self.model_entries, self.model_missing = None, False
 
     def _refresh_health(self) -> None:
         before, self.state.healthy = self.state.healthy, self.health.up and self.awake is not False
@@ -357,6 +359,9 @@ class FleetReplica:
     def _acceptance_ratio(self, prior: AcceptancePrior | None) -> float | None:
         """Accepted tokens per draft seen over those the policy expects of the classes that were drafted for."""
         gamma, observed = self.state.gamma, self._window.accepted_per_draft
+        low, high = _RATIO_BOUNDS
+        if self.ratio_of_answers is not None:
+            return min(max(self.ratio_of_answers, low), high)
         if prior is None or observed is None or not isinstance(gamma, int) or gamma < 1:
             return None
         if self._window.variable_draft_length is not False or self._window.weight < _RATIO_DRAFTS:
@@ -368,7 +373,6 @@ class FleetReplica:
             weight += drafts
         if not (0 < expected < math.inf and 0 < weight < math.inf):
             return None
-        low, high = _RATIO_BOUNDS
         ratio = observed * (weight / expected)
         return min(max(ratio, low), high) if math.isfinite(ratio) else None
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
+from adaptive_gamma.fleet.notes import replica_notes
 from adaptive_gamma.routing.replica import GammaSchedule
 
 if TYPE_CHECKING:
@@ -51,7 +52,8 @@ def replica_status(replica: FleetReplica, now: float) -> dict[str, Any]:
         "max_in_flight": state.max_in_flight,
         "ramping": now < state.ramp_until,
         "leaving": replica.leaving,
-        "notes": replica.notes(),
+        "set_gamma": None if replica.control is None else replica.control.as_dict(now),
+        "notes": replica_notes(replica),
     }
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from adaptive_gamma.config.settings import LimitSettings, ReplicaSettings, Settings
 from adaptive_gamma.errors import ConfigurationError
-from adaptive_gamma.fleet import FleetOptions
+from adaptive_gamma.fleet import FleetOptions, GammaControl
 from adaptive_gamma.proxy.asking import AskedBody, ReportLog, asked_body
 from adaptive_gamma.proxy.choice import Chooser, ServedPolicy
 from adaptive_gamma.proxy.decision_log import DecisionLog
@@ -67,6 +67,9 @@ class DataPlane:
         self.draining = False
         """Set when the process has been told to stop; it is then not ready."""
         self.upstreams = {replica.name: self._upstream(replica, settings.limits) for replica in settings.replicas}
+        self.control = GammaControl(fleet, lambda: self.policy, clock)
+        """Sets the gamma of replicas that allow it."""
+        self._configure_control()
 
     @property
     def policy(self) -> ServedPolicy:
@@ -125,6 +128,7 @@ class DataPlane:
         self.chooser.policy = self.fleet.policy = policy
         if settings.affinity != before.affinity:
             self.affinity = _affinity(settings)
+        self._configure_control()
         self.decisions.resize(settings.decision.keep)
         self.metrics.forget_gone()
         self.reports.keep_only(frozenset(kept))
@@ -158,6 +162,15 @@ class DataPlane:
         """Drop the idle connections to engines."""
         for upstream in self.upstreams.values():
             upstream.close()
+
+    def _configure_control(self) -> None:
+        settings = self.settings
+        self.control.configure(
+            settings.control,
+            mode=settings.mode,
+            slo_tpot_s=settings.decision.slo_tpot_s,
+            half_life_s=settings.scrape.half_life_s,
+        )
 
     def _cache_lost(self, replica: str) -> None:
         if self.affinity is not None:

@@ -65,6 +65,7 @@ def fleet_families(fleet: Fleet, now: float) -> Iterator[Family]:
         (("_total", (r.name, why), count) for r in replicas for why, count in sorted(r.scrape_failures.items())),
     )
     yield from _cost_families(replicas)
+    yield from _control_families([r for r in replicas if r.control is not None])
     yield Family(
         "adaptive_gamma_acceptance",
         "gauge",
@@ -96,6 +97,39 @@ def _cost_families(replicas: tuple[FleetReplica, ...]) -> Iterator[Family]:
         "1 while the step time error has been above its limit for long, and predictions are corrected, else 0.",
         _REPLICA,
         [("", (r.name,), float(r.cost.flagged)) for r in replicas],
+    )
+
+
+def _control_families(replicas: list[FleetReplica]) -> Iterator[Family]:
+    """Of the replicas whose gamma may be set."""
+    controls = [(r.name, r.control) for r in replicas if r.control is not None]
+    yield Family(
+        "adaptive_gamma_gamma_best",
+        "gauge",
+        "Draft tokens per step with the most predicted tokens per second, whether or not gamma is changed to it.",
+        _REPLICA,
+        [("", (name,), control.best) for name, control in controls if control.best is not None],
+    )
+    yield Family(
+        "adaptive_gamma_gamma_changes",
+        "counter",
+        "Changes of gamma that came into force, by reason.",
+        ("replica", "reason"),
+        [("_total", (name, why), n) for name, control in controls for why, n in sorted(control.changes.items())],
+    )
+    yield Family(
+        "adaptive_gamma_gamma_change_failures",
+        "counter",
+        "Changes of gamma that the engine did not take, by reason.",
+        ("replica", "reason"),
+        [("_total", (name, why), n) for name, control in controls for why, n in sorted(control.failures.items())],
+    )
+    yield Family(
+        "adaptive_gamma_actuator_stopped",
+        "gauge",
+        "1 when gamma cannot be set because the engine does not do what it is asked, else 0.",
+        _REPLICA,
+        [("", (name,), float(control.problem is not None)) for name, control in controls],
     )
 
 

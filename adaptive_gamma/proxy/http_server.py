@@ -164,6 +164,7 @@ class ProxyServer:
     async def start(self) -> None:
         """Start the fleet's loops and accept connections."""
         await self._plane.fleet.start()
+        await self._plane.control.start()
         await self.admin.start()
         await self.data.start()
 
@@ -185,6 +186,7 @@ class ProxyServer:
             listener.begin_drain()
             listener.cut()
             await listener.close()
+        await self._plane.control.stop()
         await self._plane.fleet.stop()
         self._plane.close()
         return cut

@@ -1,0 +1,88 @@
+"""Changing an engine's gamma while it runs. Each way of doing that is one file; this one has what they share.
+
+An actuator that cannot make a change leaves the engine as it was and says why, by :class:`ActuatorError` or by
+``problem``. It never takes an engine's word for a change where the engine can be seen at work.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal, NamedTuple, Protocol, TypeAlias
+
+__all__ = ["ActuatorState", "Drafting", "GammaActuator"]
+
+ActuatorState: TypeAlias = Literal["ready", "verifying", "verified", "stopped"]
+"""``ready``: nothing has been asked of the engine yet. ``verifying``: it has, and whether it does it is not known yet.
+``verified``: it has been seen to do what it is asked. ``stopped``: it does not, or nobody can tell; it is as it was."""
+
+
+class Drafting(NamedTuple):
+    """What the answer to one request tells of the drafting for it."""
+
+    steps: int
+    """Passes of the target that may have verified a draft: no less than there were."""
+    draft_tokens: int
+
+
+class GammaActuator(Protocol):
+    """One engine's gamma, settable. Made for one replica; not shared."""
+
+    name: str
+    """As the setting ``set_gamma`` has it."""
+    smallest_gamma: int
+    """The least that can be set: 0 where drafting can be switched off."""
+
+    paths: frozenset[str]
+    """Of the requests that ``request_field`` goes with, and whose answers are worth a look."""
+
+    @property
+    def can_set(self) -> bool:
+        """Whether there is anything to decide: False for an engine that is only routed to."""
+
+    @property
+    def state(self) -> ActuatorState: ...
+
+    @property
+    def problem(self) -> str | None:
+        """Why it has stopped, in words; None while it has not."""
+
+    @property
+    def waits_for(self) -> str | None:
+        """Why no change can be asked for yet, in words; None when one can, and once it has stopped."""
+
+    @property
+    def gamma(self) -> int | None:
+        """The gamma set and in force; None: the engine's own."""
+
+    async def change(self, gamma: int) -> None:
+        """Ask the engine for a gamma; ``settled`` tells when it is in force.
+
+        Raises:
+            ActuatorError: it cannot be asked for, or refuses. It is as it was.
+        """
+
+    async def withdraw(self) -> None:
+        """Let the engine's own gamma hold again.
+
+        Raises:
+            ActuatorError: that could not be done.
+        """
+
+    def settled(self) -> bool:
+        """Whether what was asked for is in force; False while that is not known yet.
+
+        Raises:
+            ActuatorError: it is not and will not be: the engine is as it was.
+        """
+
+    def request_field(self) -> tuple[str, int] | None:
+        """Name and value of what each request to the engine carries now; None where requests pass as they came."""
+
+    def answered(self, sent: int | None, body: Mapping[str, object]) -> None:
+        """An answer came to a request that carried ``sent``, or no field of ours."""
+
+    def refused(self, sent: int | None, status: int) -> None:
+        """The engine refused a request (4xx) that carried ``sent``, or no field of ours."""
+
+    def restarted(self) -> None:
+        """The engine began anew and may be another build: nothing known of it holds."""

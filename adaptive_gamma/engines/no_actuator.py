@@ -1,0 +1,45 @@
+"""``set_gamma: none``: the engine keeps the gamma it was started with, and requests are only routed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from adaptive_gamma.engines.actuator import ActuatorState
+from adaptive_gamma.errors import ActuatorError
+
+__all__ = ["NoActuator"]
+
+
+class NoActuator:
+    """Sets nothing."""
+
+    name = "none"
+    smallest_gamma = 0
+    can_set = False
+    paths: frozenset[str] = frozenset()
+    state: ActuatorState = "ready"
+    problem: str | None = None
+    waits_for: str | None = None
+    gamma: int | None = None
+
+    async def change(self, gamma: int) -> None:
+        """Raises ActuatorError."""
+        raise ActuatorError("not_settable", "set_gamma is none: the engine's gamma is not to be changed")
+
+    async def withdraw(self) -> None:
+        """Nothing was set."""
+
+    def settled(self) -> bool:
+        return True
+
+    def request_field(self) -> tuple[str, int] | None:
+        return None
+
+    def answered(self, sent: int | None, body: Mapping[str, object]) -> None:
+        """Nothing to learn."""
+
+    def refused(self, sent: int | None, status: int) -> None:
+        """Nothing was sent."""
+
+    def restarted(self) -> None:
+        """Nothing was set."""

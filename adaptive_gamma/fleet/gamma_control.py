@@ -1,0 +1,241 @@
+"""One replica's gamma, as it is set: pilot, actuator and what answers tell, put together."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any, NamedTuple, Protocol
+
+from adaptive_gamma.config.settings import ControlSettings
+from adaptive_gamma.engines import GammaActuator
+from adaptive_gamma.errors import ActuatorError
+from adaptive_gamma.fleet.answer_track import AnswerTrack
+from adaptive_gamma.fleet.replica import FleetReplica
+from adaptive_gamma.routing.gamma_candidates import GammaPrices
+from adaptive_gamma.routing.gamma_pilot import GammaPilot
+from adaptive_gamma.routing.load import batch_of
+from adaptive_gamma.routing.set_gamma import GammaRules
+
+__all__ = ["GammaField", "ReplicaControl", "rules_of"]
+
+_log = logging.getLogger("adaptive_gamma.fleet")
+_LEAST_WEIGHT = 1e-3
+
+
+class GammaField(NamedTuple):
+    """What a request to an engine carries, so that it is drafted for with a gamma."""
+
+    name: str
+    gamma: int
+
+
+class Changed(Protocol):
+    """Is told of each change that came into force."""
+
+    def __call__(self, replica: FleetReplica, gamma: int | None, at: float) -> None: ...
+
+
+def rules_of(settings: ControlSettings) -> GammaRules:
+    """The rules that the settings name."""
+    return GammaRules(settings.dwell_s, settings.min_gain, settings.probe_every_s)
+
+
+class ReplicaControl:
+    """Sets the gamma of one replica. Time is an argument.
+
+    Args:
+        replica: the replica; its ``state.gamma`` follows what is in force.
+        actuator: how its gamma is set.
+        settings: when.
+        half_life_s: of what answers tell.
+        now: monotonic seconds.
+        changed: is told of changes.
+    """
+
+    def __init__(
+        self,
+        replica: FleetReplica,
+        actuator: GammaActuator,
+        settings: ControlSettings,
+        *,
+        half_life_s: float,
+        now: float,
+        changed: Changed,
+    ) -> None:
+        self.replica = replica
+        self.actuator = actuator
+        self.pilot = GammaPilot(replica.name, rules_of(settings), now)
+        self.answers = AnswerTrack(half_life_s)
+        self.changes: Counter[str] = Counter()
+        """Changes that came into force, by reason."""
+        self.failures: Counter[str] = Counter()
+        """Changes that did not, by reason."""
+        self._changed = changed
+        self._restarts = replica.restarts
+        self._mix: dict[str, float] = {}
+        self._mix_at: float | None = None
+        self._pending_reason = ""
+        self._reported: str | None = None
+
+    @property
+    def problem(self) -> str | None:
+        """Why the gamma cannot be set, in words; None while it can."""
+        return self.actuator.problem
+
+    @property
+    def best(self) -> int | None:
+        """The gamma with the most predicted tokens per second."""
+        return None if self.pilot.last is None else self.pilot.last.best
+
+    def field(self) -> GammaField | None:
+        """What each request carries from now on."""
+        field = self.actuator.request_field()
+        return None if field is None else GammaField(*field)
+
+    def answered(self, sent: int | None, request_class: str, body: Mapping[str, object], at: float) -> None:
+        """An answer of the replica, to a request that carried ``sent``, or nothing of ours."""
+        self.actuator.answered(sent, body)
+        gamma = self.replica.own_gamma if sent is None else sent
+        acceptance = self.replica.dialect.acceptance_from_response(body)
+        if gamma is not None and acceptance is not None:
+            self.answers.saw(request_class, gamma, acceptance, at)
+
+    async def look(self, now: float, policy: GammaPrices, *, slo_tpot_s: float | None, acting: bool) -> None:
+        """See what has become of the last change, and whether there is to be another."""
+        replica, actuator, pilot = self.replica, self.actuator, self.pilot
+        if replica.restarts != self._restarts:
+            self._restarts = replica.restarts
+            self._begin_anew(now)
+        self._settle(now)
+        ratio = self.answers.ratio(policy)
+        replica.ratio_of_answers = ratio
+        self._note_mix(now, policy)
+        state, cost = replica.state, replica.cost.finding
+        decision = pilot.decide(
+            now,
+            policy,
+            gamma=state.gamma if state.speculative and isinstance(state.gamma, int) else None,
+            largest=replica.own_gamma,
+            smallest=actuator.smallest_gamma,
+            batch=batch_of(state, now),
+            mix=self._mix,
+            acceptance_ratio=state.acceptance_ratio if ratio is None else ratio,
+            step_time_ratio=state.step_time_ratio,
+            noise=None if cost is None else cost.noise,
+            slo_tpot_s=slo_tpot_s,
+        )
+        if not (decision.changes and acting) or actuator.problem is not None or actuator.waits_for is not None:
+            return
+        assert decision.wanted is not None
+        pilot.asked(decision, now)
+        self._pending_reason = decision.reason
+        _log.info(
+            "replica %s: gamma %s is asked for, was %s: %s, predicted gain %+.1f %%, margin %.1f %%",
+            replica.name, decision.wanted, decision.gamma, decision.reason,
+            100.0 * (decision.gain or 0.0), 100.0 * decision.margin,
+        )  # fmt: skip
+        try:
+            await actuator.change(decision.wanted)
+        except ActuatorError as error:
+            self._failed(error, now)
+        self._settle(now)
+
+    async def withdraw(self, now: float) -> None:
+        """Let the engine's own gamma hold again: nothing is to be set any more."""
+        try:
+            await self.actuator.withdraw()
+        except ActuatorError as error:
+            _log.error("replica %s: its own gamma could not be brought back: %s", self.replica.name, error)
+            return
+        self._back_to_own(now)
+        self.pilot.forget(now)
+
+    def as_dict(self, now: float) -> dict[str, Any]:
+        """``set_gamma`` of the replica in ``/status``."""
+        actuator, decision = self.actuator, self.pilot.last
+        field = actuator.request_field()
+        holds = None if decision is None else decision.holds_until
+        return {
+            "actuator": actuator.name,
+            "state": actuator.state,
+            "problem": actuator.problem,
+            "waits_for": actuator.waits_for,
+            "own_gamma": self.replica.own_gamma,
+            "gamma": actuator.gamma,
+            "sent": None if field is None else field[1],
+            "best": None if decision is None else decision.best,
+            "reason": None if decision is None else decision.reason,
+            "gain": _rounded(None if decision is None else decision.gain),
+            "margin": _rounded(None if decision is None else decision.margin),
+            "holds_s": None if holds is None else _rounded(max(holds - now, 0.0)),
+            "acceptance_ratio": _rounded(self.replica.ratio_of_answers),
+            "changes": dict(self.changes),
+            "failures": dict(self.failures),
+            "candidates": []
+            if decision is None
+            else [
+                {
+                    "gamma": each.gamma,
+                    "tokens_per_s": _rounded(each.tokens_per_s),
+                    "tpot_s": _rounded(each.tpot_s, 6),
+                    "forbidden": each.forbidden,
+                }
+                for each in decision.candidates
+            ],
+        }
+
+    def _settle(self, now: float) -> None:
+        """Take note of what has become of the change asked for, or of an engine that no longer does what it did."""
+        try:
+            settled = self.actuator.settled()
+        except ActuatorError as error:
+            if self.actuator.problem is None or self._reported != self.actuator.problem:
+                self._reported = self.actuator.problem
+                self._failed(error, now)
+            return
+        if settled and self.pilot.memory.pending is not None:
+            self.pilot.applied(now)
+            self.changes[self._pending_reason] += 1
+            self.replica.command_gamma(self.actuator.gamma)
+            self._changed(self.replica, self.actuator.gamma, now)
+
+    def _failed(self, error: ActuatorError, now: float) -> None:
+        self.failures[error.reason] += 1
+        if self.pilot.memory.pending is not None:
+            self.pilot.failed(now)
+        if self.actuator.problem is None:
+            _log.warning("replica %s: gamma was not changed: %s", self.replica.name, error)
+        else:
+            self._back_to_own(now)
+
+    def _begin_anew(self, now: float) -> None:
+        self.actuator.restarted()
+        self.pilot.forget(now)
+        self.answers.forget()
+        self._reported = None
+        self._back_to_own(now)
+
+    def _back_to_own(self, now: float) -> None:
+        if self.replica.commanded_gamma is not None:
+            self.replica.command_gamma(None)
+            self._changed(self.replica, self.replica.own_gamma, now)
+
+    def _note_mix(self, now: float, policy: GammaPrices) -> None:
+        """Our open requests by class and those of others, whose class nobody knows, over the last quarter dwell."""
+        if self._mix_at is not None:
+            kept = 0.5 ** (max(now - self._mix_at, 0.0) * 4.0 / self.pilot.rules.dwell_s)
+            self._mix = {name: w for name, weight in self._mix.items() if (w := weight * kept) > _LEAST_WEIGHT}
+        self._mix_at = now
+        state = self.replica.state
+        for name, count in self.replica.in_flight_by_class.items():
+            self._mix[name] = self._mix.get(name, 0.0) + count
+        foreign = (batch_of(state, now) or 0) - state.in_flight
+        if foreign > 0:
+            self._mix[policy.default_class] = self._mix.get(policy.default_class, 0.0) + foreign
+
+
+def _rounded(value: float | None, digits: int = 4) -> float | None:
+    """For JSON, which has no word for a number that is not finite."""
+    return None if value is None or not math.isfinite(value) else round(value, digits)
