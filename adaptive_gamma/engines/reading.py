@@ -75,7 +75,8 @@ class RequestAcceptance:
     gamma: int | None
     """The engine's configured draft length, where the answer tells it."""
     most_drafts: int | None = None
-    """Where ``drafts`` is None: the target's passes that may have verified a draft, an upper bound of it."""
+    """Where ``drafts`` is None: the target's passes, the prompt's among them; it had no more drafts, unless accepted
+    tokens were cut away where the answer stops."""
     trials: tuple[tuple[int, int], ...] | None = None
     """For each position (accepted, tried), all positions before it having been accepted, where the engine reports
     every step by itself; exact for any mix of draft lengths."""
