@@ -181,7 +181,7 @@ class Fleet:
 
         Raises KeyError when there is no such replica, or when it is leaving.
         """
-        return self._by_name[name].open_request(request_class)
+        return OpenRequest(self._by_name[name].open_requests, request_class)
 
     # What requests met. They speak of a replica by its name, and it may have left in the meantime: then nothing is
     # noted, as there is nothing left to decide about it.

@@ -50,16 +50,14 @@ class OpenRequests:
         if of_class is None:
             self._classes[request_class] = _OpenOfClass(1, now)
         else:
-            of_class.accrue(now)
-            of_class.count += 1
+            of_class.change(now, 1)
         self._state.in_flight += 1
 
     def closed(self, request_class: str) -> None:
-        of_class = self._classes[request_class]
-        of_class.accrue(self._clock())
-        of_class.count -= 1
-        self._state.in_flight -= 1
-        if self.on_idle is not None and not self._state.in_flight:
+        self._classes[request_class].change(self._clock(), -1)
+        state = self._state
+        state.in_flight -= 1
+        if self.on_idle is not None and not state.in_flight:
             self.on_idle()
 
 
@@ -76,10 +74,12 @@ class _OpenOfClass:
     def seconds_until(self, now: float) -> float:
         return self.seconds + self.count * max(now - self.since, 0.0)
 
-    def accrue(self, now: float) -> None:
+    def change(self, now: float, by: int) -> None:
+        """So many more are open from now on."""
         if now > self.since:
             self.seconds += self.count * (now - self.since)
             self.since = now
+        self.count += by
 
 
 class OpenRequest:

@@ -16,7 +16,7 @@ from adaptive_gamma.fleet.cost_check import CostCheck, StepPrices
 from adaptive_gamma.fleet.gamma import EngineEvidence, GammaFinding, GammaMismatch, configured_gamma, find_gamma
 from adaptive_gamma.fleet.health import HealthMonitor
 from adaptive_gamma.fleet.models import ModelList
-from adaptive_gamma.fleet.open_requests import OpenRequest, OpenRequests
+from adaptive_gamma.fleet.open_requests import OpenRequests
 from adaptive_gamma.fleet.options import FleetOptions
 from adaptive_gamma.fleet.status import replica_status
 from adaptive_gamma.fleet.window import AcceptanceWindow, DraftCounts, PositionRate
@@ -83,7 +83,8 @@ class FleetReplica:
         self._window = AcceptanceWindow()
         self.cost = CostCheck(options.cost_check, options.scrape.half_life_s)
         """Whether its steps take the time the policy predicts."""
-        self._open = OpenRequests(self.state, clock)
+        self.open_requests = OpenRequests(self.state, clock)
+        """Our requests that are open on it."""
         self._mismatch: GammaMismatch | None = None
         self.own_gamma: int | None = None
         """What the engine drafts when it is not told otherwise; None where that is a schedule or not known."""
@@ -131,11 +132,7 @@ class FleetReplica:
     @property
     def in_flight_by_class(self) -> dict[str, int]:
         """Our open requests now, by class."""
-        return self._open.by_class
-
-    def open_request(self, request_class: str) -> OpenRequest:
-        """Count a request as open for the length of a ``with`` block."""
-        return OpenRequest(self._open, request_class)
+        return self.open_requests.by_class
 
     def reconfigure(self, settings: ReplicaSettings, options: FleetOptions) -> None:
         """Go on with other settings of the same replica. What was read and is open stays."""
@@ -149,13 +146,13 @@ class FleetReplica:
     def join(self) -> None:
         """The replica is (again) one of a fleet that serves already: it starts slowly."""
         self.leaving = self.state.draining = False
-        self._open.on_idle = None
+        self.open_requests.on_idle = None
         self._ramp()
 
     def leave(self, vanish: Callable[[FleetReplica], None]) -> None:
         """The replica was removed: ``vanish`` is called when the last of its open requests has ended."""
         self.leaving = self.state.draining = True
-        self._open.on_idle = lambda: vanish(self)
+        self.open_requests.on_idle = lambda: vanish(self)
 
     def took_reading(
         self, reading: EngineReading, *, started_at: float, in_flight_at_start: int, prior: AcceptancePrior | None
@@ -173,7 +170,7 @@ class FleetReplica:
             prior: the policy's acceptance by class, where there is one.
         """
         previous, self.reading = self.reading, reading
-        shares = self._open.seconds_by_class()
+        shares = self.open_requests.seconds_by_class()
         update = self._window.update(
             reading.speculation,
             started_at,
@@ -181,7 +178,7 @@ class FleetReplica:
             restarted=previous is not None and _output_fell(previous, reading),
         )
         if update.drafts > 0:
-            self._open.forget_seconds()
+            self.open_requests.forget_seconds()
         if update.restarted:
             self.restarts += 1
             self._seen.restarted()

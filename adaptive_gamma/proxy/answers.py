@@ -8,6 +8,8 @@ from email.utils import formatdate
 from http import HTTPStatus
 
 __all__ = [
+    "MOST_ECHOED",
+    "STATUS_LINES",
     "ErrorAnswer",
     "error_body",
     "http_date",
@@ -16,7 +18,6 @@ __all__ = [
     "request_id_fields",
     "shortened",
     "speaks_messages",
-    "status_line",
 ]
 
 SERVER = b"adaptive-gamma"
@@ -90,25 +91,25 @@ class ErrorAnswer(Exception):
         super().__init__(message)
 
 
-_STATUS_LINES: dict[int, bytes] = {}
+class _StatusLines(dict[int, bytes]):
+    """The first line of an answer by its status, made when it is first asked for."""
 
-
-def status_line(status: int) -> bytes:
-    """The first line of an answer; a status without a name of its own has none."""
-    line = _STATUS_LINES.get(status)
-    if line is None:
+    def __missing__(self, status: int) -> bytes:
         try:
             phrase = HTTPStatus(status).phrase
-        except ValueError:
+        except ValueError:  # it has no name of its own
             phrase = ""
-        line = _STATUS_LINES[status] = b"HTTP/1.1 %d %b\r\n" % (status, phrase.encode("ascii"))
-    return line
+        line = self[status] = b"HTTP/1.1 %d %b\r\n" % (status, phrase.encode("ascii"))
+        return line
+
+
+STATUS_LINES = _StatusLines()
 
 
 def raw_answer(status: int, message: str, code: str) -> bytes:
     """A whole response with ``Connection: close``, for requests no application ever sees."""
     body = error_body(status, message, code)
-    lines = [status_line(status)]
+    lines = [STATUS_LINES[status]]
     lines += [b"%b: %b\r\n" % header for header in own_headers(b"application/json", len(body))]
     lines += [b"connection: close\r\n\r\n", body]
     return b"".join(lines)

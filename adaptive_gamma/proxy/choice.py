@@ -8,15 +8,15 @@ from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
 
 from adaptive_gamma.routing import (
-    Decision,
     DecisionLimits,
     GammaSchedule,
     PolicyPrices,
     Pool,
     PriceBook,
     RequestNeeds,
-    decide,
+    Verdict,
     least_loaded,
+    weigh,
 )
 
 if TYPE_CHECKING:
@@ -57,12 +57,12 @@ class Choice(NamedTuple):
     pool: Pool
     gamma: int | None
     reason: str
-    decision: Decision
-    """What was decided; while only observing it may name another replica."""
+    decided: Verdict
+    """While only observing it may name another replica."""
 
 
 class Chooser:
-    """Applies ``decide`` to the live fleet.
+    """Applies the decision to the live fleet.
 
     Args:
         fleet: gives the states.
@@ -94,7 +94,7 @@ class Chooser:
     def choose(self, needs: RequestNeeds, tried: Collection[str]) -> Choice:
         """The next replica to try. Raises NoReplica when none is left."""
         now, states = self._clock(), self._fleet.states
-        decision = decide(
+        decided = weigh(
             needs,
             states,
             self.policy,
@@ -105,7 +105,7 @@ class Chooser:
             prices=self._prices,
         )
         if self.mode == "act":
-            return Choice(decision.replica, decision.pool, decision.gamma, decision.reason, decision)
+            return Choice(decided.replica, decided.pool, decided.gamma, decided.reason, decided)
         state = least_loaded(needs, states, now=now, tie_break=self._draw(), exclude=tried)
         gamma = state.gamma.at(state.in_flight + 1) if isinstance(state.gamma, GammaSchedule) else state.gamma
-        return Choice(state.name, state.pool, gamma, "observe", decision)
+        return Choice(state.name, state.pool, gamma, "observe", decided)

@@ -19,16 +19,17 @@ from typing import TYPE_CHECKING, cast
 from adaptive_gamma.proxy.answer_framing import AnswerFraming
 from adaptive_gamma.proxy.answers import ErrorAnswer, raw_answer
 from adaptive_gamma.proxy.deadline import Deadline
-from adaptive_gamma.proxy.request_reader import Refusal, RequestHead, RequestReader, Unreadable
+from adaptive_gamma.proxy.request_reader import Refusal, RequestReader, Unreadable
 from adaptive_gamma.proxy.socket_buffers import untaken_bytes
 
 if TYPE_CHECKING:
     from uvicorn.server import ServerState
 
-    from adaptive_gamma.proxy.data_path import DataPath, Intake
+    from adaptive_gamma.proxy.data_path import DataPath
     from adaptive_gamma.proxy.exchange import Exchange
     from adaptive_gamma.proxy.headers import Pairs
     from adaptive_gamma.proxy.http_server import DataListenerConfig
+    from adaptive_gamma.proxy.intake import Intake
 
 __all__ = ["ClientConnection"]
 
@@ -47,6 +48,9 @@ class _Phase(Enum):
     ANSWER = "answer"
     LINGER = "linger"
     """The client's close: a close of ours while it sends would reset the connection under the answer."""
+
+
+_HEAD, _BODY, _ANSWER, _LINGER = _Phase  # a member read off its class costs as much as a call
 
 
 class ClientConnection(asyncio.Protocol):
@@ -70,7 +74,7 @@ class ClientConnection(asyncio.Protocol):
         self._path: DataPath = config.data_path
         self._state = server_state
         self._deadline = Deadline(loop, self._overdue)
-        self._phase = _Phase.HEAD
+        self._phase = _HEAD
         self._reader = RequestReader(self)
         self._deaf = self._write_paused = self._discarding = self._ready = False
         self._intake: Intake | None = None
@@ -88,7 +92,7 @@ class ClientConnection(asyncio.Protocol):
     @property
     def busy(self) -> bool:
         """Whether a request is being answered, or the last answer is still being written out."""
-        if self._phase is _Phase.ANSWER or (self._phase is _Phase.BODY and not self._discarding):
+        if self._phase is _ANSWER or (self._phase is _BODY and not self._discarding):
             return True
         return self.unsent_bytes > 0
 
@@ -132,12 +136,13 @@ class ClientConnection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         if self._deaf:
             return
-        if self._write_paused and self._phase is _Phase.HEAD:
+        if self._write_paused and self._phase is _HEAD:
             # It asks on without reading; answers to that would pile up.
             self._unheard += data
             self._transport.pause_reading()
             return
         self._answered_now = False
+        was_in_head = self._reader.in_head
         try:
             self._reader.feed(data)
         except Unreadable as error:
@@ -147,15 +152,18 @@ class ClientConnection(asyncio.Protocol):
             return
         if self._ready:
             self._begin()
-        elif self._phase is _Phase.BODY and not self._discarding:
-            self._deadline.at = self._loop.time() + self._path.stall_s
+        elif self._phase is _BODY:
+            if not self._discarding:
+                self._deadline.set(self._loop.time() + self._path.stall_s)
+        elif self._reader.in_head and not was_in_head:
+            self._deadline.at = self._loop.time() + self._config.keep_alive_s
 
     def _stop(self, refusal: Refusal) -> None:
         """The client's bytes make no sense from here on."""
         self._deaf = True
-        if self._phase is _Phase.LINGER:
+        if self._phase is _LINGER:
             return
-        if self._ready or self._phase is _Phase.ANSWER:
+        if self._ready or self._phase is _ANSWER:
             # What stands behind a whole request does not matter to it: it is answered, then the connection ends.
             self._keep_alive = False
             if self._ready and not self._write_paused:
@@ -178,16 +186,16 @@ class ClientConnection(asyncio.Protocol):
         self._deadline.at = inf
         if self._ready:
             self._begin()
-        elif self._phase is _Phase.HEAD:
+        elif self._phase is _HEAD:
             self._await_head()
             if self._unheard:
                 unheard, self._unheard = self._unheard, b""
                 self._transport.resume_reading()
                 self.data_received(unheard)
-        elif self._phase is _Phase.BODY:
+        elif self._phase is _BODY:
             wait_s = _LINGER_S if self._discarding else self._path.stall_s
             self._deadline.set(self._loop.time() + wait_s)
-        elif self._phase is _Phase.LINGER:
+        elif self._phase is _LINGER:
             closing = self._transport.is_closing()
             self._deadline.set(self._loop.time() + (self._path.stall_s if closing else _LINGER_S))
         if self.exchange is not None:
@@ -195,8 +203,8 @@ class ClientConnection(asyncio.Protocol):
 
     def shutdown(self) -> None:
         """Close when idle, else after the answer under way."""
-        if self._phase is _Phase.HEAD and not self._reader.in_head:
-            self._phase = _Phase.LINGER
+        if self._phase is _HEAD and not self._reader.in_head:
+            self._phase = _LINGER
             self._deaf = True
             self._close()
         self._keep_alive = False
@@ -205,7 +213,7 @@ class ClientConnection(asyncio.Protocol):
         """Close without a clean end. ``reset`` sends RST, which an unframed body needs to be seen as cut."""
         transport = self._transport
         self._deaf = True
-        self._phase = _Phase.LINGER
+        self._phase = _LINGER
         if not reset:
             if not transport.is_closing():
                 self._close()
@@ -216,14 +224,14 @@ class ClientConnection(asyncio.Protocol):
         transport.abort()
 
     def _await_head(self) -> None:
-        self._phase = _Phase.HEAD
+        self._phase = _HEAD
         if not self._write_paused:
             self._deadline.set(self._loop.time() + self._config.keep_alive_s)
 
     def _linger(self) -> None:
         """Say no more, and wait for the client to close."""
         self._deaf = True
-        self._phase = _Phase.LINGER
+        self._phase = _LINGER
         if self._transport.can_write_eof():
             self._transport.write_eof()
         if not self._write_paused:
@@ -243,7 +251,7 @@ class ClientConnection(asyncio.Protocol):
                 return
             _log.info("a client read nothing for %g s; its connection is cut", self._path.stall_s)
             self.cut()
-        elif self._phase is _Phase.BODY:
+        elif self._phase is _BODY:
             self._stop((408, f"the request body stopped for {self._path.stall_s:g} s", "body_timeout"))
         elif self._transport.is_closing():
             self._transport.abort()
@@ -252,34 +260,37 @@ class ClientConnection(asyncio.Protocol):
 
     # -- answering ----------------------------------------------------------------------------------------------------
 
-    def start(self, status: int, fields: Pairs, own: bytes = b"", *, more: bool) -> None:
-        """Send the head of an answer; ``own`` are further fields, as whole lines. ``more`` follows at once."""
+    def start(self, status: int, lines: list[bytes], *, has_length: bool, more: bool) -> None:
+        """Send the head of an answer; ``lines`` are its fields, ``has_length`` is whether Content-Length is among them.
+        ``more`` follows at once."""
         if self._config.closing:
             self._keep_alive = False
         framing = self._framing
-        self._write(framing.head(status, fields, own, keep_alive=self._keep_alive), more=more)
+        head = framing.head(status, lines, has_length=has_length, keep_alive=self._keep_alive)
+        if more:
+            self._outbox = head
+        else:
+            self._transport.write(head)
         if framing.until_close:
             self._keep_alive = False
 
     def send(self, pieces: list[bytes], *, more: bool) -> None:
         """Send parts of the body. ``more``, or the end, follows at once."""
-        self._write(self._framing.body(pieces), more=more)
-
-    def finish(self) -> None:
-        """The answer is whole."""
-        self._write(self._framing.end, more=False)
-        self._answered()
-
-    def _write(self, data: bytes, *, more: bool) -> None:
-        """Each write is a call of the system, most of what a short answer costs."""
-        if self._outbox:
-            data = self._outbox + data
+        data = self._outbox + self._framing.body(pieces)
         if more:
+            # Each write is a call of the system, much of what a short answer costs.
             self._outbox = data
         else:
             self._outbox = b""
-            if data:
-                self._transport.write(data)
+            self._transport.write(data)
+
+    def finish(self) -> None:
+        """The answer is whole."""
+        data = self._outbox + self._framing.end
+        if data:
+            self._outbox = b""
+            self._transport.write(data)
+        self._answered()
 
     def break_off(self) -> None:
         """The answer will not be whole; the client must see that."""
@@ -287,9 +298,10 @@ class ClientConnection(asyncio.Protocol):
 
     def answer(self, status: int, fields: Pairs, body: bytes) -> None:
         """Send an answer of our own, its length among the fields."""
-        self.start(status, fields, more=True)
-        self._write(b"" if self._framing.head_only else body, more=False)
-        self._answered()
+        self.start(status, [b"%b: %b\r\n" % field for field in fields], has_length=True, more=True)
+        if not self._framing.head_only:
+            self._outbox += body
+        self.finish()
 
     def _answered(self) -> None:
         self._state.total_requests += 1
@@ -304,7 +316,7 @@ class ClientConnection(asyncio.Protocol):
         elif self._deaf:
             self._linger()
         else:
-            self._phase = _Phase.LINGER
+            self._phase = _LINGER
             self._close()
 
     def _refuse(self, status: int, message: str, code: str) -> None:
@@ -315,14 +327,12 @@ class ClientConnection(asyncio.Protocol):
 
     def _begin(self) -> None:
         self._ready = False
-        self._phase = _Phase.ANSWER
+        self._phase = _ANSWER
         self._deadline.at = inf
         intake, self._intake = self._intake, None
         assert intake is not None
-        parts, self._body = self._body, []
-        first = parts[0] if parts else b""
-        body = first if len(parts) == 1 and isinstance(first, bytes) else b"".join(parts)
-        parts.clear()
+        body = b"".join(self._body)  # of one piece that is the piece itself
+        self._body.clear()
         try:
             self._path.begin(intake, body, self)
         except Exception:
@@ -337,26 +347,22 @@ class ClientConnection(asyncio.Protocol):
     # -- what is read (RequestEvents) ---------------------------------------------------------------------------------
 
     def on_request_begin(self) -> bool:
-        if self._phase is not _Phase.HEAD or self._ready or self._answered_now:
-            return False
-        if not self._write_paused:
-            self._deadline.at = self._loop.time() + self._config.keep_alive_s
-        return True
+        return self._phase is _HEAD and not self._ready and not self._answered_now
 
-    def on_request_head(self, head: RequestHead) -> None:
-        self._phase = _Phase.BODY
-        if not self._write_paused:
-            self._deadline.set(self._loop.time() + self._path.stall_s)
-        self._framing = AnswerFraming(head_only=head.method == b"HEAD", knows_chunks=head.knows_chunks)
-        self._keep_alive = head.keep_alive and not self._config.closing
-        intake = self._intake = self._path.accept(head, self._peer)
+    def on_request_head(
+        self, method: bytes, target: bytes, path: str, fields: Pairs, *, is_1_1: bool, keep_alive: bool
+    ) -> None:
+        intake = self._path.accept(method, target, path, fields, is_1_1=is_1_1, peer=self._peer)
+        self._phase, self._intake = _BODY, intake
+        self._framing = AnswerFraming(head_only=method == b"HEAD", knows_chunks=is_1_1)
+        self._keep_alive = keep_alive and not self._config.closing
         self._body_size = 0
         if intake.refusal is not None:
             if intake.client.expects_continue:
                 # It may send the body or, told no, its next request: nobody can tell which.
                 self._keep_alive = False
             self._answer_early(intake, intake.refusal)
-        elif head.knows_chunks and intake.client.expects_continue:
+        elif is_1_1 and intake.client.expects_continue:
             self._transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
 
     def on_request_body(self, data: bytes) -> None:
@@ -364,16 +370,18 @@ class ClientConnection(asyncio.Protocol):
             return
         intake = self._intake
         assert intake is not None
-        self._body_size += len(data)
-        too_large = self._path.body_refusal(self._body_size)
-        if too_large is None:
-            last = self._body[-1] if self._body else None
-            if isinstance(last, bytearray) and len(last) < _SMALL:
-                last += data
-            else:
-                self._body.append(bytearray(data) if len(data) < _SMALL and last is not None else data)
+        if intake.client.content_length is None:
+            self._body_size += len(data)
+            if (too_large := self._path.body_refusal(self._body_size)) is not None:
+                self._answer_early(intake, too_large)
+                return
+        body = self._body
+        if not body:
+            body.append(data)
+        elif isinstance(last := body[-1], bytearray) and len(last) < _SMALL:
+            last += data
         else:
-            self._answer_early(intake, too_large)
+            body.append(bytearray(data) if len(data) < _SMALL else data)
 
     def on_request_end(self) -> None:
         if not self._discarding:

@@ -6,15 +6,14 @@ import json
 import time
 from typing import TYPE_CHECKING, Any
 
-from adaptive_gamma.proxy.answers import ErrorAnswer, error_body, own_headers, request_id_fields, shortened
+from adaptive_gamma.proxy.answers import ErrorAnswer, error_body, shortened
 from adaptive_gamma.proxy.endpoints import Endpoint, Handling
 from adaptive_gamma.proxy.exchange import Exchange
-from adaptive_gamma.proxy.headers import ClientHeaders, Pairs, read_client_headers
+from adaptive_gamma.proxy.headers import ClientHeaders, Pairs
+from adaptive_gamma.proxy.intake import Intake
 from adaptive_gamma.proxy.metrics import NO_REPLICA
 from adaptive_gamma.proxy.request import JsonRequest, parse_json
-from adaptive_gamma.proxy.request_reader import RequestHead
 from adaptive_gamma.proxy.search import SearchExchange
-from adaptive_gamma.proxy.wire import Wire
 from adaptive_gamma.routing import RequestNeeds
 
 if TYPE_CHECKING:
@@ -22,22 +21,10 @@ if TYPE_CHECKING:
     from adaptive_gamma.proxy.data_plane import DataPlane
     from adaptive_gamma.routing import Locality
 
-__all__ = ["DataPath", "Intake"]
+__all__ = ["DataPath"]
 
-
-class Intake:
-    """A request whose head has come."""
-
-    __slots__ = ("client", "endpoint", "method", "path", "refusal", "target")
-
-    def __init__(self, head: RequestHead, client: ClientHeaders) -> None:
-        self.method = head.method.decode("ascii")
-        self.target = head.target
-        self.path = head.path
-        self.client = client
-        self.endpoint: Endpoint | None = None
-        self.refusal: ErrorAnswer | None = None
-        """Set when the head alone tells that it is not served."""
+# A member read off its class costs as much as a call.
+_MODELS, _SEARCH = Handling.MODELS, Handling.SEARCH
 
 
 class DataPath:
@@ -53,22 +40,23 @@ class DataPath:
         """How long a client may leave a full send buffer unread or a body unfinished, in seconds."""
         return self._plane.settings.limits.idle_timeout_s
 
-    def accept(self, head: RequestHead, peer: str | None) -> Intake:
-        """Look at a head; ``peer`` is the client's address."""
-        plane, path = self._plane, head.path
-        intake = Intake(head, read_client_headers(head.fields, plane.class_header, peer))
-        method = intake.method
-        endpoint = intake.endpoint = plane.endpoints.find(path)
+    def accept(
+        self, method: bytes, target: bytes, path: str, fields: Pairs, *, is_1_1: bool, peer: str | None
+    ) -> Intake:
+        """Look at a head; ``peer`` is the client's address. Raises UnacceptableHead."""
+        plane = self._plane
+        endpoint = plane.endpoints.find(path)
+        client = ClientHeaders(fields, plane.class_header, peer, is_1_1=is_1_1)
+        intake = Intake(method, target, path, client, endpoint)
         if endpoint is None:
             message = f"there is no {shortened(path)} here"
             intake.refusal = ErrorAnswer(404, message, "path_not_found", outcome="client_error")
-        elif method not in endpoint.methods and method != "OPTIONS":
-            message = f"{method} is not allowed on {shortened(path)}"
+        elif method not in endpoint.methods and method != b"OPTIONS":
+            message = f"{method.decode('ascii')} is not allowed on {shortened(path)}"
             allow = ((b"allow", endpoint.allow),)
             intake.refusal = ErrorAnswer(405, message, "method_not_allowed", outcome="client_error", headers=allow)
-        else:
-            announced = intake.client.content_length
-            intake.refusal = None if announced is None else self.body_refusal(announced)
+        elif (size := client.content_length) is not None and size > plane.settings.limits.body_bytes:
+            intake.refusal = self.body_refusal(size)
         return intake
 
     def body_refusal(self, size: int) -> ErrorAnswer | None:
@@ -84,25 +72,22 @@ class DataPath:
         plane, endpoint, method = self._plane, intake.endpoint, intake.method
         assert endpoint is not None
         try:
-            if endpoint.handling is Handling.MODELS and method != "OPTIONS":
+            if endpoint.handling is _MODELS and method != b"OPTIONS":
                 page = _models_answer(intake.path, plane.fleet.models_page())
                 if page is not None:
                     text = json.dumps(page).encode("utf-8")
                     self.ended(intake, "ok")
-                    connection.answer(200, _own_fields(intake, text), text)
+                    connection.answer(200, intake.own_fields(len(text)), text)
                     return
             request = self._request(intake, endpoint, body)
             needs, locality = self._needs(intake, endpoint, request)
         except ErrorAnswer as error:
             self.answer_error(intake, error, connection)
             return
-        wire = Wire(method.encode("ascii"), intake.target, intake.client, method == "POST" or bool(body))
-        if endpoint.handling is Handling.SEARCH and method != "OPTIONS":
-            SearchExchange(plane, connection, wire, body, needs, intake.path).begin()
+        if endpoint.handling is _SEARCH and method != b"OPTIONS":
+            SearchExchange(plane, connection, intake, body, needs).begin()
         else:
-            exchange = Exchange(plane, connection, wire, body, needs, intake.path)
-            exchange.learn = endpoint.generates
-            exchange.locality = locality
+            exchange = Exchange(plane, connection, intake, body, needs, locality, learn=endpoint.generates)
             if request is not None and endpoint.generates and plane.fleet.learning is not None and request.one_choice:
                 exchange.learn_acceptance = True
                 exchange.asking = request if plane.settings.learn.ask == "usage" and request.streams else None
@@ -112,7 +97,7 @@ class DataPath:
         """Answer a request that no engine gets to see."""
         self.ended(intake, error.outcome)
         body = error_body(error.status, error.message, error.code, intake.path)
-        connection.answer(error.status, [*_own_fields(intake, body), *error.headers], body)
+        connection.answer(error.status, [*intake.own_fields(len(body)), *error.headers], body)
 
     def ended(self, intake: Intake, outcome: str) -> None:
         """Count a request that had no exchange."""
@@ -120,7 +105,7 @@ class DataPath:
 
     def _request(self, intake: Intake, endpoint: Endpoint, body: bytes) -> JsonRequest | None:
         """What the body says, where it is JSON. Raises ErrorAnswer."""
-        if not endpoint.json or intake.method == "OPTIONS":
+        if not endpoint.json or intake.method == b"OPTIONS":
             return None
         return parse_json(body, intake.client.content_encoding)
 
@@ -166,7 +151,3 @@ def _models_answer(path: str, page: dict[str, Any] | None) -> dict[str, Any] | N
         message = f"no replica has the model {shortened(name)!r}"
         raise ErrorAnswer(404, message, "model_not_found", outcome="client_error")
     return entry
-
-
-def _own_fields(intake: Intake, body: bytes) -> Pairs:
-    return [*own_headers(b"application/json", len(body)), *request_id_fields(intake.client.request_id, intake.path)]

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import islice
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from adaptive_gamma.routing import Decision
+from adaptive_gamma.proxy.answers import shortened
+
+if TYPE_CHECKING:
+    from adaptive_gamma.proxy.choice import Choice
+    from adaptive_gamma.proxy.intake import Intake
+    from adaptive_gamma.routing import Verdict
 
 __all__ = ["DecisionLog", "DecisionRecord"]
 
@@ -20,11 +26,11 @@ class DecisionRecord:
 
     time_s: float
     """Unix seconds."""
-    request_id: str
+    request_id: bytes
     path: str
     model: str | None
     mode: str
-    decision: Decision
+    decided: Verdict
     sent_to: str
     """The replica it went to; another one than decided while only observing."""
     outcome: str | None = None
@@ -34,14 +40,14 @@ class DecisionRecord:
         """The JSON form: the decision's own, and what became of the request."""
         return {
             "time": datetime.fromtimestamp(self.time_s, UTC).isoformat(timespec="milliseconds"),
-            "request_id": self.request_id,
+            "request_id": self.request_id.decode("ascii"),
             "path": self.path,
             "model": self.model,
             "mode": self.mode,
             "sent_to": self.sent_to,
             "outcome": self.outcome,
             "status": self.status,
-            "decision": self.decision.as_dict(),
+            "decision": self.decided.decision().as_dict(),
         }
 
 
@@ -50,13 +56,25 @@ class DecisionLog:
 
     def __init__(self, keep: int) -> None:
         self._records: deque[DecisionRecord] = deque(maxlen=keep)
-        self.add = self._records.append
+
+    def begin(self, request: Intake, model: str | None, mode: str, choice: Choice) -> DecisionRecord:
+        """Keep the record of a request that is on its way; ``model`` is the one it asks for, ``mode`` the proxy's."""
+        record = DecisionRecord(
+            time.time(),
+            request.client.request_id,
+            request.path,
+            None if model is None else shortened(model),
+            mode,
+            choice.decided,
+            choice.replica,
+        )
+        self._records.append(record)
+        return record
 
     def resize(self, keep: int) -> None:
         """Keep another number of records from here on; of those there are, the newest stay."""
         if keep != self._records.maxlen:
             self._records = deque(self._records, maxlen=keep)
-            self.add = self._records.append
 
     def __len__(self) -> int:
         return len(self._records)

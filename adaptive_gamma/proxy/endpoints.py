@@ -25,7 +25,7 @@ class Handling(Enum):
 class Endpoint:
     """One path, or one shape of paths."""
 
-    methods: frozenset[str]
+    methods: frozenset[bytes]
     json: bool = True
     """The body is a JSON object with ``model``; otherwise it passes unparsed."""
     generates: bool = False
@@ -35,11 +35,11 @@ class Endpoint:
     @property
     def allow(self) -> bytes:
         """The Allow header."""
-        return ", ".join(sorted({*self.methods, "OPTIONS"})).encode("ascii")
+        return b", ".join(sorted({*self.methods, b"OPTIONS"}))
 
 
-_POST = frozenset({"POST"})
-_GET = frozenset({"GET", "HEAD"})
+_POST = frozenset({b"POST"})
+_GET = frozenset({b"GET", b"HEAD"})
 
 _GENERATE = Endpoint(_POST, generates=True)
 _COMPUTE = Endpoint(_POST)

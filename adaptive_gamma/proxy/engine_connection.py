@@ -77,7 +77,7 @@ class EngineConnection(asyncio.Protocol):
     __slots__ = (
         "_complete", "_deadline", "_dry", "_first_byte_s", "_head_done", "_head_told", "_headers", "_idle_s",
         "_keep_alive", "_loop", "_no_body", "_owner", "_parser", "_paused", "_pieces", "_poll", "_received_any",
-        "_sink", "_status", "_transport", "_unsent", "_write_paused", "idle_since",
+        "_shorter_wait_s", "_sink", "_status", "_transport", "_unsent", "_write_paused", "idle_since",
     )  # fmt: skip
 
     def __init__(
@@ -87,6 +87,7 @@ class EngineConnection(asyncio.Protocol):
         self._owner = owner
         self._first_byte_s = first_byte_s
         self._idle_s = idle_s
+        self._shorter_wait_s = min(first_byte_s, idle_s)
         self._transport: asyncio.Transport | None = None
         self._sink: AnswerSink | None = None
         self._deadline = Deadline(loop, self._too_silent)
@@ -102,10 +103,10 @@ class EngineConnection(asyncio.Protocol):
         """Whether another exchange may start on it."""
         return self._transport is not None and not self._transport.is_closing()
 
-    @property
-    def silent(self) -> bool:
-        """Whether nothing has come that is still unread: it would be taken for the answer to the next request."""
-        return not self._poll.poll(0)
+    def fit_for_another(self) -> bool:
+        """Whether another exchange may start on it now: what has come and is unread would be taken for its answer."""
+        transport = self._transport
+        return transport is not None and not transport.is_closing() and not self._poll.poll(0)
 
     # -- one exchange -------------------------------------------------------------------------------------------------
 
@@ -121,7 +122,7 @@ class EngineConnection(asyncio.Protocol):
         self._dry = 0
         # A timer that fires early finds out; one set for the longer wait would have to be replaced at the first byte.
         now = self._loop.time()
-        self._deadline.set(now + min(self._first_byte_s, self._idle_s))
+        self._deadline.set(now + self._shorter_wait_s)
         self._deadline.at = now + self._first_byte_s
         transport = self._transport
         assert transport is not None
@@ -179,7 +180,16 @@ class EngineConnection(asyncio.Protocol):
     def _finish(self, sink: AnswerSink) -> None:
         self._sink = None
         self._deadline.at = inf
-        if self._keep_alive and self._unsent is None and not self._write_paused and not self._paused and self.usable:
+        transport = self._transport
+        if (
+            self._keep_alive
+            and self._unsent is None
+            and not self._write_paused
+            and not self._paused
+            and transport is not None
+            and not transport.is_closing()
+        ):
+            self.idle_since = self._loop.time()
             self._owner.rest(self)
         else:
             self.abort()
@@ -200,50 +210,50 @@ class EngineConnection(asyncio.Protocol):
             self.abort()
             return
         try:
-            self._receive(data, sink)
+            failure = self._parse(data)
+            pieces, complete = self._pieces, self._complete
+            if self._head_done and not self._head_told and failure is None:
+                self._head_told = True
+                if not complete:
+                    self._deadline.set(self._loop.time() + self._idle_s)
+                if self._unsent is not None:
+                    self._unsent = None
+                    self._keep_alive = False
+                sink.on_head(self._status, self._headers, more=complete or bool(pieces))
+            if pieces and self._head_told and self._sink is sink:
+                self._pieces = []
+                if not complete and not self._paused:
+                    self._deadline.at = self._loop.time() + self._idle_s
+                sink.on_body(pieces, more=complete and failure is None)
+            if self._sink is sink:
+                if failure is not None:
+                    self._fail(failure)
+                elif complete:
+                    self._finish(sink)
         except Exception:
             # A sink that failed must hear nothing more, also not that this connection is then closed.
             self._sink = None
             sink.on_fault()
             raise
 
-    def _receive(self, data: bytes, sink: AnswerSink) -> None:
+    def _parse(self, data: bytes) -> ProtocolError | None:
+        """Read on; the error, when what came is no answer."""
         self._received_any = True
         self._dry += len(data)
-        failure: ProtocolError | None = None
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserUpgrade:
-            failure = ProtocolError("the engine switched protocols unasked")
+            return ProtocolError("the engine switched protocols unasked")
         except httptools.HttpParserError as error:
-            if self._complete:
-                self._keep_alive = False
-            else:
-                failure = ProtocolError(f"the engine's bytes are not HTTP: {error.__context__ or error}")
-        pieces = self._pieces
-        if pieces or self._complete:
+            if not self._complete:
+                return ProtocolError(f"the engine's bytes are not HTTP: {error.__context__ or error}")
+            self._keep_alive = False
+        if self._pieces or self._complete:
             self._dry = 0
-        elif self._dry > _DRY_LIMIT and failure is None:
+        elif self._dry > _DRY_LIMIT:
             what = "answer went on for 64 KiB without a body" if self._head_done else "head is over 64 KiB"
-            failure = ProtocolError(f"the engine's {what}")
-        if self._head_done and failure is None and not self._head_told:
-            self._head_told = True
-            self._deadline.set(self._loop.time() + self._idle_s)
-            if self._unsent is not None:
-                self._unsent = None
-                self._keep_alive = False
-            sink.on_head(self._status, self._headers, more=bool(pieces) or self._complete)
-        if pieces and self._sink is sink and self._head_told:
-            self._pieces = []
-            if not self._paused:
-                self._deadline.at = self._loop.time() + self._idle_s
-            sink.on_body(pieces, more=self._complete and failure is None)
-        if self._sink is not sink:
-            return
-        if failure is not None:
-            self._fail(failure)
-        elif self._complete:
-            self._finish(sink)
+            return ProtocolError(f"the engine's {what}")
+        return None
 
     def pause_writing(self) -> None:
         self._write_paused = True

@@ -12,32 +12,24 @@ import time
 from typing import TYPE_CHECKING
 
 from adaptive_gamma.errors import ConnectError, NoReplica, UpstreamError, UpstreamTimeout
-from adaptive_gamma.proxy.answers import (
-    ErrorAnswer,
-    error_body,
-    http_date,
-    own_headers,
-    request_id_fields,
-    shortened,
-    speaks_messages,
-)
+from adaptive_gamma.proxy.answers import ErrorAnswer, error_body, speaks_messages
 from adaptive_gamma.proxy.choice import Choice
-from adaptive_gamma.proxy.decision_log import DecisionRecord
-from adaptive_gamma.proxy.headers import Pairs, engine_headers, own_lines, passed_to_client
+from adaptive_gamma.proxy.headers import Pairs, choice_lines, passed_to_client
 from adaptive_gamma.proxy.held import HeldAnswer
 from adaptive_gamma.proxy.learning import ResponseTap
 from adaptive_gamma.proxy.metrics import NO_REPLICA
 from adaptive_gamma.proxy.no_replica import none_left, waited_too_long
 from adaptive_gamma.proxy.upstream import UpstreamCall
-from adaptive_gamma.routing import RequestNeeds, is_capable
+from adaptive_gamma.routing import Pool, RequestNeeds, is_capable
 
 if TYPE_CHECKING:
     from adaptive_gamma.engines import StreamAsk
     from adaptive_gamma.fleet.open_requests import OpenRequest
     from adaptive_gamma.proxy.client_connection import ClientConnection
     from adaptive_gamma.proxy.data_plane import DataPlane
+    from adaptive_gamma.proxy.decision_log import DecisionRecord
+    from adaptive_gamma.proxy.intake import Intake
     from adaptive_gamma.proxy.request import JsonRequest
-    from adaptive_gamma.proxy.wire import Wire
     from adaptive_gamma.routing import Locality
 
 __all__ = ["Exchange"]
@@ -54,20 +46,30 @@ class Exchange:
     """Carries one request out, on the replica the decision names and, where that is safe, on another after it."""
 
     __slots__ = (
-        "_added", "_began", "_body", "_call", "_choice", "_client", "_held", "_needs", "_open", "_outcome", "_passing",
-        "_path", "_plane", "_pool", "_record", "_replica", "_request_class", "_retries", "_retry_reason", "_status",
-        "_tap", "_tried", "_wire", "asking", "learn", "learn_acceptance", "locality",
+        "_added", "_began", "_body", "_call", "_choice", "_client", "_held", "_learn", "_locality", "_needs", "_open",
+        "_outcome", "_passing", "_plane", "_pool", "_record", "_replica", "_request", "_request_class", "_retries",
+        "_retry_reason", "_status", "_tap", "_tried", "asking", "learn_acceptance",
     )  # fmt: skip
 
     def __init__(
-        self, plane: DataPlane, client: ClientConnection, wire: Wire, body: bytes, needs: RequestNeeds, path: str
+        self,
+        plane: DataPlane,
+        client: ClientConnection,
+        request: Intake,
+        body: bytes,
+        needs: RequestNeeds,
+        locality: Locality | None = None,
+        *,
+        learn: bool = False,
     ) -> None:
+        """``learn`` is whether the answer may tell the engine's gamma."""
         self._plane = plane
         self._body = body
         self._client = client
-        self._wire = wire
+        self._request = request
         self._needs = needs
-        self._path = path
+        self._locality = locality
+        self._learn = learn
         self._began = time.monotonic()
         self._retries = plane.settings.retry.attempts
         self._retry_reason: str | None = None
@@ -88,11 +90,10 @@ class Exchange:
         self._status: int | None = None
         self._added: StreamAsk | None = None
         """What the engine was asked in the client's place."""
-        self.learn = self.learn_acceptance = False
-        """Whether the answer may tell the engine's gamma, and how the drafts of one request fared."""
+        self.learn_acceptance = False
+        """Whether the answer may tell how the drafts of one request fared."""
         self.asking: JsonRequest | None = None
         """The request, where the engine may have to be asked for that."""
-        self.locality: Locality | None = None
 
     def begin(self) -> None:
         """Start; from here on the client's connection knows this exchange, until it ends."""
@@ -167,23 +168,25 @@ class Exchange:
         if self._retry_reason is not None:
             plane.metrics.retried(self._retry_reason)
             self._retry_reason = None
+        if self._record is not None:
+            self._close_record()
         self._choice = choice
+        self._request_class = choice.decided.request_class
+        self._send_to(choice.replica, choice.pool)
         self._note(choice)
-        self._send_to(choice.replica, choice.decision.request_class)
 
-    def _send_to(self, name: str, request_class: str) -> None:
-        plane, wire = self._plane, self._wire
-        self._replica, self._outcome, self._status = name, "client_closed", None
-        self._pool = plane.fleet.by_name(name).state.pool
+    def _send_to(self, name: str, pool: Pool) -> None:
+        plane, request, body = self._plane, self._request, self._body
+        self._replica, self._pool, self._outcome, self._status = name, pool, "client_closed", None
         upstream = plane.upstreams[name]
-        body, self._added = self._body, None
-        if self.asking is not None and (asked := plane.asked(name, self._path, self.asking, body)) is not None:
+        self._added = None
+        if self.asking is not None and (asked := plane.asked(name, request.path, self.asking, body)) is not None:
             body, self._added = asked
-        length, readable = len(body) if wire.has_body else None, self._added is not None
-        headers = engine_headers(wire.client, upstream.host_header, plane.engine_key, length, readable=readable)
-        self._open = plane.fleet.open_request(name, request_class).begin()
-        self._call = upstream.call(self, wire.method, wire.target, headers, body)
-        self._call.start()
+        readable = self._added is not None
+        head = request.engine_head(upstream.host_header, plane.engine_key, len(body), readable=readable)
+        self._open = plane.fleet.open_request(name, self._request_class).begin()
+        self._call = call = UpstreamCall(upstream, self, request.method, head, body)
+        call.start()
 
     def _try_another(self, reason: str) -> None:
         self._retries -= 1
@@ -193,7 +196,7 @@ class Exchange:
 
     def _may_retry(self) -> bool:
         choice = self._choice
-        return self._retries > 0 or (choice is not None and choice.decision.reason == "fallback")
+        return self._retries > 0 or (choice is not None and choice.decided.reason == "fallback")
 
     def _wants_another(self, status: int) -> str | None:
         """Why another replica should be asked after an answer with this status, or None."""
@@ -204,7 +207,7 @@ class Exchange:
         held, self._held = self._held, None
         if held is not None:
             self._close_record()
-            self._replica, self._record, self._choice = held.replica, held.record, held.choice
+            self._replica, self._pool, self._record, self._choice = held.replica, held.pool, held.record, held.choice
             self._call = held.call
             held.pass_to(self)
             if self._client.paused:
@@ -215,31 +218,26 @@ class Exchange:
     # -- the engine's side (AnswerSink) -------------------------------------------------------------------------------
 
     def on_head(self, status: int, headers: Pairs, *, more: bool) -> None:
-        plane, name, choice = self._plane, self._replica, self._choice
+        plane, name = self._plane, self._replica
+        if self._choice is not None:
+            plane.metrics.first_byte[self._pool].observe(time.monotonic() - self._began)
         if status in _GATEWAY_FAILURES:
             plane.fleet.note_failure(name)
-        if choice is not None:
-            plane.metrics.first_byte[choice.pool].observe(time.monotonic() - self._began)
-        another = self._wants_another(status)
-        if another is not None:
+        elif (another := self._wants_another(status)) is not None:
             plane.fleet.note_success(name)
             self._hold(status, headers)
             self._outcome, self._status = "rejected", status
             self._try_another(another)
             return
-        if self.learn:
-            request_class = self._request_class if self.learn_acceptance else None
-            self._tap = tap = ResponseTap.wanted(
-                plane.fleet, name, status, headers, request_class=request_class, log=plane.reports, added=self._added
-            )
-            if tap is not None and tap.removes:
-                headers = [pair for pair in headers if pair[0] != b"content-length"]
-        if self.locality is not None and status == 200 and plane.affinity is not None:
-            plane.affinity.record(self.locality, name, self._needs.prompt_tokens or 0, time.monotonic())
-        held, self._held = self._held, None
-        if held is not None:
-            held.drop()
+        if self._learn:
+            headers = self._tapped(status, headers)
+        if self._held is not None:
+            self._held.drop()
+            self._held = None
         self.pass_head(status, headers, more=more)
+        locality = self._locality
+        if locality is not None and status == 200 and plane.affinity is not None:
+            plane.affinity.record(locality, name, self._needs.prompt_tokens or 0, time.monotonic())
 
     def pass_head(self, status: int, headers: Pairs, *, more: bool) -> None:
         """Pass an answer on from its head; parts, end or failure follow."""
@@ -249,8 +247,11 @@ class Exchange:
         self._body, self.asking = b"", None
         if self._call is not None:
             self._call.forget_request()
-        self._client.start(status, passed_to_client(headers, http_date()), self._own_fields(), more=more)
-        if self._client.paused:
+        lines, has_length = passed_to_client(headers, status)
+        self._add_own(lines)
+        client = self._client
+        client.start(status, lines, has_length=has_length, more=more)
+        if client.paused:
             # It has not even taken the answer before this one.
             self.client_paused()
 
@@ -261,26 +262,28 @@ class Exchange:
 
     def on_end(self) -> None:
         self._call = None
-        self._finish_tap()
-        status = self._status or 0
-        if status not in _GATEWAY_FAILURES:
-            self._plane.fleet.note_success(self._replica)
-        if status in _REJECTIONS:
-            self._outcome = "rejected"
-        elif status >= 500:
-            self._outcome = "engine_error"
-        else:
-            self._outcome = "client_error" if status >= 400 else "ok"
+        plane, status = self._plane, self._status or 0
         if self._choice is not None:
-            self._plane.metrics.duration[self._choice.pool].observe(time.monotonic() - self._began)
-        client = self._client
+            plane.metrics.duration[self._pool].observe(time.monotonic() - self._began)
+        if self._tap is not None and self._tap.removes:
+            self._finish_tap()
+        # The client need not wait for the accounts.
+        self._client.finish()
+        if status < 400:
+            self._outcome = "ok"
+        elif status in _REJECTIONS:
+            self._outcome = "rejected"
+        else:
+            self._outcome = "engine_error" if status >= 500 else "client_error"
         self._end()
-        client.finish()
+        self._finish_tap()
+        if status not in _GATEWAY_FAILURES:
+            plane.fleet.note_success(self._replica)
 
     def on_failure(self, error: UpstreamError) -> None:
         plane, name = self._plane, self._replica
         self._call = None
-        request_id = self._wire.client.request_id.decode("ascii")
+        request_id = self._request.client.request_id.decode("ascii")
         if isinstance(error, ConnectError):
             _log.warning("request %s: replica %s: %s", request_id, name, error)
             plane.fleet.note_connect_failure(name)
@@ -312,9 +315,22 @@ class Exchange:
         self._outcome, self._status = error.outcome, error.status
         client = self._client
         self._end()
-        body = error_body(error.status, error.message, error.code, self._path)
-        ids = request_id_fields(self._wire.client.request_id, self._path)
-        client.answer(error.status, [*own_headers(b"application/json", len(body)), *ids, *error.headers], body)
+        body = error_body(error.status, error.message, error.code, self._request.path)
+        client.answer(error.status, [*self._request.own_fields(len(body)), *error.headers], body)
+
+    def _tapped(self, status: int, headers: Pairs) -> Pairs:
+        """Look at the answer as it passes, where it may tell something; the headers that fit what passes."""
+        choice, added = self._choice, self._added
+        if added is None and not self.learn_acceptance and choice is not None and choice.gamma is not None:
+            return headers
+        plane = self._plane
+        request_class = self._request_class if self.learn_acceptance else None
+        self._tap = tap = ResponseTap.wanted(
+            plane.fleet, self._replica, status, headers, request_class=request_class, log=plane.reports, added=added
+        )
+        if tap is not None and tap.removes:
+            return [pair for pair in headers if pair[0] != b"content-length"]
+        return headers
 
     def _finish_tap(self, *, whole: bool = True) -> None:
         """Nothing more comes of the answer: learn from it what it says, and pass on what was held back of it."""
@@ -339,10 +355,11 @@ class Exchange:
         if held is not None:
             held.drop()
         self._close_open()
-        self._close_record()
+        if self._record is not None:
+            self._close_record()
         plane = self._plane
-        known = self._replica != NO_REPLICA
-        plane.metrics.request_ended(self._replica, self._request_class if known else NO_REPLICA, self._outcome)
+        request_class = NO_REPLICA if self._replica == NO_REPLICA else self._request_class
+        plane.metrics.request_ended(self._replica, request_class, self._outcome)
         plane.waiting.leave(self)
 
     def _hold(self, status: int, headers: Pairs) -> None:
@@ -351,7 +368,7 @@ class Exchange:
         assert call is not None
         if self._held is not None:
             self._held.drop()
-        self._held = HeldAnswer(call, status, headers, self._replica, self._record, self._choice)
+        self._held = HeldAnswer(call, status, headers, self._replica, self._pool, self._record, self._choice)
         self._close_open()
 
     def _close_open(self) -> None:
@@ -363,29 +380,21 @@ class Exchange:
     # -- bookkeeping --------------------------------------------------------------------------------------------------
 
     def _note(self, choice: Choice) -> None:
-        self._close_record()
-        plane, decision, model = self._plane, choice.decision, self._needs.model
-        self._request_class = decision.request_class
-        plane.metrics.decided(decision.request_class, decision.pool, decision.reason)
-        self._record = DecisionRecord(
-            time_s=time.time(),
-            request_id=self._wire.client.request_id.decode("ascii"),
-            path=self._path,
-            model=None if model is None else shortened(model),
-            mode=plane.chooser.mode,
-            decision=decision,
-            sent_to=choice.replica,
-        )
-        plane.decisions.add(self._record)
+        plane, decided = self._plane, choice.decided
+        plane.metrics.decided(decided.request_class, decided.pool, decided.reason)
+        self._record = plane.decisions.begin(self._request, self._needs.model, plane.chooser.mode, choice)
 
     def _close_record(self) -> None:
         if self._record is not None:
             self._record.outcome, self._record.status = self._outcome, self._status
             self._record = None
 
-    def _own_fields(self) -> bytes:
+    def _add_own(self, lines: list[bytes]) -> None:
+        """Add our own fields to those of an answer."""
         choice = self._choice
         gamma, reason = (None, "search") if choice is None else (choice.gamma, choice.reason)
-        request_id = self._wire.client.request_id
-        lines = own_lines(request_id, self._replica, self._request_class, reason, self._pool, gamma)
-        return lines + b"request-id: %b\r\n" % request_id if speaks_messages(self._path) else lines
+        request_id = self._request.client.request_id
+        lines.append(b"x-request-id: %b\r\n" % request_id)
+        if speaks_messages(self._request.path):
+            lines.append(b"request-id: %b\r\n" % request_id)
+        lines.append(choice_lines(self._replica, self._request_class, reason, self._pool, gamma))

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from functools import lru_cache
 from random import getrandbits
-from typing import NamedTuple
+
+from adaptive_gamma.proxy.answers import http_date
 
 __all__ = [
     "OWN_PREFIX",
     "ClientHeaders",
     "Pairs",
-    "engine_headers",
-    "own_lines",
+    "UnacceptableHead",
+    "choice_lines",
     "passed_to_client",
-    "read_client_headers",
 ]
 
 OWN_PREFIX = b"x-adaptive-gamma-"
@@ -33,33 +34,117 @@ _HOP_BY_HOP = frozenset(
     }
 )
 # Set anew for the engine, or read here.
-_REWRITTEN = _HOP_BY_HOP | {b"host", b"content-length", b"expect", b"http2-settings", b"x-request-id"}
+_REWRITTEN = _HOP_BY_HOP | {b"content-length", b"expect", b"http2-settings", b"x-request-id"}
 _CREDENTIALS = (b"authorization", b"x-api-key")
 _NOT_PASSED_BACK = _HOP_BY_HOP | {b"x-request-id"}
 _FORWARDED_FOR = b"x-forwarded-for"
-# The others pass as they are, but for what begins with "x-".
-_LOOKED_AT = _REWRITTEN | {b"authorization", b"content-encoding"}
+# Most fields of most messages; they pass as they are, in either direction.
+_ORDINARY = frozenset(
+    {
+        b"accept",
+        b"accept-encoding",
+        b"accept-language",
+        b"cache-control",
+        b"content-type",
+        b"server",
+        b"user-agent",
+    }
+)
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9._-]{1,128}")
+_LINE = b"%b: %b\r\n"
 
 Pairs = list[tuple[bytes, bytes]]
 
 
-class ClientHeaders(NamedTuple):
-    """What a client's header section said."""
+class UnacceptableHead(Exception):
+    """Fields that two parsers could read differently; raised inside the data path only."""
 
-    passed: Pairs
-    """Fields for the engine, without Host, framing, credentials and X-Request-Id."""
-    credentials: Pairs
-    request_id: bytes
-    """The client's own when it is harmless, else a new one."""
-    request_class: str | None
-    """Value of the class header, where one is trusted and present."""
-    session: str | None
-    """``x-session-id``."""
-    content_length: int | None
-    content_encoding: bytes | None
-    expects_continue: bool
-    """The client waits for ``100 Continue`` before it sends the body."""
+    def __init__(self, message: str, code: str) -> None:
+        self.message = message
+        self.code = code
+        super().__init__(message)
+
+
+class ClientHeaders:
+    """What a client's header section said.
+
+    Args:
+        fields: as received, names in lower case.
+        class_header: the field a client may name its class in, lower case; None trusts none.
+        client: the peer's address, appended to X-Forwarded-For.
+        is_1_1: the request is HTTP/1.1, not 1.0.
+
+    Raises:
+        UnacceptableHead: not exactly one Host, or a Transfer-Encoding other than one ``chunked``.
+    """
+
+    __slots__ = (
+        "content_encoding", "content_length", "credentials", "expects_continue", "passed", "request_class",
+        "request_id", "session",
+    )  # fmt: skip
+
+    def __init__(self, fields: Pairs, class_header: bytes | None, client: str | None, *, is_1_1: bool) -> None:
+        self.passed: list[bytes] = []
+        """Fields for the engine as whole lines, without Host, framing, credentials and X-Request-Id."""
+        self.credentials: list[bytes] = []
+        self.request_class: str | None = None
+        """Value of the class header, where one is trusted and present."""
+        self.session: str | None = None
+        """``x-session-id``."""
+        self.content_length: int | None = None
+        self.content_encoding: bytes | None = None
+        self.expects_continue = False
+        """The client waits for ``100 Continue`` before it sends the body."""
+        passed = self.passed
+        forwarded: list[bytes] = []
+        request_id: bytes | None = None
+        named: frozenset[bytes] | None = None
+        hosts = codings = 0
+        for pair in fields:
+            name, value = pair
+            if name == class_header:
+                self.request_class = value.decode("latin-1")
+            elif name in _ORDINARY:
+                passed.append(_LINE % pair)
+            elif name == b"host":
+                hosts += 1
+            elif name == b"content-length":
+                self.content_length = int(value)
+            elif name in _CREDENTIALS:
+                self.credentials.append(_LINE % pair)
+            elif name == b"connection":
+                if named is None and value.lower() not in (b"keep-alive", b"close"):
+                    named = _named_by_connection(fields)
+            elif name in _REWRITTEN:
+                if name == b"transfer-encoding":
+                    codings += 1
+                    if value.strip().lower() != b"chunked" or codings > 1 or not is_1_1:
+                        message = "the only Transfer-Encoding accepted is a single 'chunked'"
+                        raise UnacceptableHead(message, "invalid_framing")
+                elif name == b"x-request-id" and request_id is None and _REQUEST_ID.fullmatch(value):
+                    request_id = value
+                elif name == b"expect":
+                    self.expects_continue = value.strip().lower() == b"100-continue"
+            elif name == _FORWARDED_FOR:
+                forwarded.append(value)
+            elif not name.startswith(OWN_PREFIX):
+                if name == b"x-session-id":
+                    self.session = value.decode("latin-1")
+                elif name == b"content-encoding":
+                    self.content_encoding = value.strip().lower()
+                passed.append(_LINE % pair)
+        if hosts != 1 and (hosts or is_1_1):
+            raise UnacceptableHead("exactly one Host header is required", "invalid_http")
+        if named:
+            self.passed = passed = _without(named, passed)
+            self.credentials = _without(named, self.credentials)
+        if client is not None:
+            forwarded.append(client.encode("ascii", "replace"))
+        if forwarded:
+            passed.append(b"x-forwarded-for: %b\r\n" % b", ".join(forwarded))
+        # A new one is unlikely to be met twice, which is all it is for.
+        self.request_id: bytes = b"%032x" % getrandbits(128) if request_id is None else request_id
+        """The client's own when it is harmless, else a new one."""
 
 
 def _named_by_connection(headers: Iterable[tuple[bytes, bytes]]) -> frozenset[bytes]:
@@ -68,111 +153,51 @@ def _named_by_connection(headers: Iterable[tuple[bytes, bytes]]) -> frozenset[by
     )
 
 
-def read_client_headers(headers: Pairs, class_header: bytes | None, client: str | None) -> ClientHeaders:
-    """Sort a request's fields.
+def _without(named: frozenset[bytes], lines: list[bytes]) -> list[bytes]:
+    return [line for line in lines if line[: line.index(b":")] not in named]
 
-    Args:
-        headers: as received, names in lower case.
-        class_header: the field a client may name its class in, lower case; None trusts none.
-        client: the peer's address, appended to X-Forwarded-For.
+
+def passed_to_client(engine: Pairs, status: int) -> tuple[list[bytes], bool]:
+    """The fields of an engine's answer that a client gets, as whole lines, and whether they tell the body's length.
+
+    End to end ones only, and a Date where the engine sent none.
     """
-    passed: Pairs = []
-    credentials: Pairs = []
-    forwarded: list[bytes] = []
-    request_id = request_class = session = length = encoding = None
-    expects_continue = False
-    named: frozenset[bytes] | None = None
-    for pair in headers:
-        name, value = pair
-        if name not in _LOOKED_AT and name[:2] != b"x-" and name != class_header:
-            passed.append(pair)
-        elif name == class_header:
-            request_class = value.decode("latin-1")
-        elif name == b"content-length":
-            length = int(value)
-        elif name == b"connection":
-            if named is None and value.lower() not in (b"keep-alive", b"close"):
-                named = _named_by_connection(headers)
-        elif name in _REWRITTEN:
-            if name == b"x-request-id" and request_id is None and _REQUEST_ID.fullmatch(value):
-                request_id = value
-            elif name == b"expect":
-                expects_continue = value.strip().lower() == b"100-continue"
-        elif name in _CREDENTIALS:
-            credentials.append(pair)
-        elif name == _FORWARDED_FOR:
-            forwarded.append(value)
-        elif not name.startswith(OWN_PREFIX):
-            if name == b"x-session-id":
-                session = value.decode("latin-1")
-            elif name == b"content-encoding":
-                encoding = value.strip().lower()
-            passed.append(pair)
-    if named:
-        passed = [pair for pair in passed if pair[0] not in named]
-        credentials = [pair for pair in credentials if pair[0] not in named]
-    if client is not None:
-        forwarded.append(client.encode("ascii", "replace"))
-    if forwarded:
-        passed.append((_FORWARDED_FOR, b", ".join(forwarded)))
-    if request_id is None:
-        # Unlikely to be met twice, which is all it is for.
-        request_id = b"%032x" % getrandbits(128)
-    return ClientHeaders(passed, credentials, request_id, request_class, session, length, encoding, expects_continue)
-
-
-def engine_headers(
-    client: ClientHeaders, host: bytes, engine_key: bytes | None, body_length: int | None, *, readable: bool = False
-) -> Pairs:
-    """The fields sent to an engine.
-
-    Args:
-        client: what the client sent.
-        host: the engine's.
-        engine_key: sent in place of the client's credentials.
-        body_length: None sends no Content-Length.
-        readable: the answer will be read here, so the engine must not compress it.
-    """
-    headers = [(b"host", host), *client.passed]
-    if readable:
-        headers = [pair for pair in headers if pair[0] != b"accept-encoding"]
-    if engine_key is None:
-        headers += client.credentials
-    else:
-        headers.append((b"authorization", b"Bearer " + engine_key))
-    headers.append((b"x-request-id", client.request_id))
-    if body_length is not None:
-        headers.append((b"content-length", b"%d" % body_length))
-    return headers
-
-
-def passed_to_client(engine: Pairs, date: bytes) -> Pairs:
-    """The fields of an engine's answer that a client gets: end to end ones only, and ``date`` where it has none."""
-    passed = []
-    dated = False
+    lines: list[bytes] = []
+    has_length = dated = False
     named: frozenset[bytes] = frozenset()
     for pair in engine:
         name = pair[0]
-        if name == b"connection":
+        if name in _ORDINARY:
+            lines.append(_LINE % pair)
+        elif name == b"date":
+            lines.append(_LINE % pair)
+            dated = True
+        elif name == b"content-length":
+            # RFC 9110, 8.6: not with a 204. Some engines' frameworks say 0, or that of a body they dropped.
+            if status != 204:
+                lines.append(_LINE % pair)
+                has_length = True
+        elif name == b"connection":
             named = _named_by_connection(engine)
         elif name not in _NOT_PASSED_BACK and not name.startswith(OWN_PREFIX):
-            passed.append(pair)
-            if name == b"date":
-                dated = True
+            lines.append(_LINE % pair)
     if named:
-        passed = [pair for pair in passed if pair[0] not in named]
+        lines = _without(named, lines)
+        has_length = has_length and b"content-length" not in named
+        dated = dated and b"date" not in named
     if not dated:
         # RFC 9110, 6.6.1: who has a clock dates what it passes on without a date.
-        passed.append((b"date", date))
-    return passed
+        lines.append(b"date: %b\r\n" % http_date())
+    return lines, has_length
 
 
-def own_lines(request_id: bytes, replica: str, request_class: str, reason: str, pool: str, gamma: int | None) -> bytes:
-    """Our fields of an engine's answer, as whole lines."""
+@lru_cache(maxsize=1024)
+def choice_lines(replica: str, request_class: str, reason: str, pool: str, gamma: int | None) -> bytes:
+    """Our fields that tell a client where its request went and why, as whole lines; there are few different ones."""
     lines = (
         f"x-adaptive-gamma-replica: {replica}\r\nx-adaptive-gamma-class: {request_class}\r\n"
         f"x-adaptive-gamma-reason: {reason}\r\nx-adaptive-gamma-pool: {pool}\r\n"
     )
     if gamma is not None:
         lines += f"x-adaptive-gamma-gamma: {gamma}\r\n"
-    return b"x-request-id: %b\r\n%b" % (request_id, lines.encode("ascii", "replace"))
+    return lines.encode("ascii", "replace")

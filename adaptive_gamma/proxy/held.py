@@ -9,6 +9,7 @@ from adaptive_gamma.proxy.choice import Choice
 from adaptive_gamma.proxy.decision_log import DecisionRecord
 from adaptive_gamma.proxy.engine_connection import AnswerSink
 from adaptive_gamma.proxy.headers import Pairs
+from adaptive_gamma.routing import Pool
 
 if TYPE_CHECKING:
     from adaptive_gamma.proxy.upstream import UpstreamCall
@@ -24,7 +25,7 @@ class _Passes(AnswerSink, Protocol):
 class HeldAnswer:
     """Takes an answer's place as sink. What came with the head is kept, the rest is left at the engine."""
 
-    __slots__ = ("_ended", "_failure", "_headers", "_pieces", "_status", "call", "choice", "record", "replica")
+    __slots__ = ("_ended", "_failure", "_headers", "_pieces", "_status", "call", "choice", "pool", "record", "replica")
 
     def __init__(
         self,
@@ -32,11 +33,13 @@ class HeldAnswer:
         status: int,
         headers: Pairs,
         replica: str,
+        pool: Pool,
         record: DecisionRecord | None,
         choice: Choice | None,
     ) -> None:
         self.call = call
         self.replica = replica
+        self.pool: Pool = pool
         self.record = record
         self.choice = choice
         self._status = status

@@ -25,23 +25,29 @@ _MOST_CONTAINERS = 400_000
 _MOST_VALUES = 2_000_000
 """In a long body, brackets and commas in its texts included: each value costs time in which no stream moves. A prompt
 of a million token ids passes."""
-_DELICATE = ("min_p", "logit_bias")
+_SOURCES = ("system", "instructions", "messages", "prompt", "input")
+_BESIDE_MESSAGES = frozenset(_SOURCES) - {"messages"}
+_DELICATE = frozenset({"min_p", "logit_bias"})
+_NONE: frozenset[str] = frozenset()
 _OUTPUT_LIMITS = ("max_completion_tokens", "max_output_tokens", "max_tokens", "n_predict")
 
 
 class JsonRequest:
     """What routing needs of a JSON body."""
 
-    __slots__ = ("_fields", "_size", "_text", "model", "user")
+    __slots__ = ("_fields", "_size", "_text", "model")
 
     def __init__(self, fields: dict[str, Any], size: int) -> None:
         self._fields = fields
         model = fields.get("model")
         self.model: str | None = model if isinstance(model, str) and model else None
-        user = fields.get("user")
-        self.user: str | None = user if isinstance(user, str) else None
         self._size = size
         self._text: str | None = None
+
+    @property
+    def user(self) -> str | None:
+        user = self._fields.get("user")
+        return user if isinstance(user, str) else None
 
     @property
     def prompt_tokens(self) -> int:
@@ -55,18 +61,20 @@ class JsonRequest:
     @property
     def max_output_tokens(self) -> int | None:
         """The most output tokens the client allows, by any of the names the APIs have for it."""
+        fields = self._fields
         for name in _OUTPUT_LIMITS:
-            value = self._fields.get(name)
-            if isinstance(value, int) and not isinstance(value, bool) and value > 0:
-                return value
+            if name in fields:
+                value = fields[name]
+                if isinstance(value, int) and not isinstance(value, bool) and value > 0:
+                    return value
         return None
 
     @property
     def parameters(self) -> frozenset[str]:
         """Those parameters in effect that a speculating engine may refuse."""
         fields = self._fields
-        if not any(name in fields for name in _DELICATE):
-            return frozenset()
+        if _DELICATE.isdisjoint(fields):
+            return _NONE
         found = set()
         min_p = fields.get("min_p")
         if isinstance(min_p, int | float) and min_p > 0:
@@ -115,7 +123,7 @@ class JsonRequest:
         """
         if self._size < BLOCK_CHARACTERS:  # a character takes a byte at least
             return ""
-        text = self.prompt_text() if self._size <= WINDOW else "\n".join(_gather(self._sources(), LARGEST_PREFIX))
+        text = self.prompt_text() if self._size <= WINDOW else "\n".join(_gather(self._sources(), LARGEST_PREFIX)[0])
         if len(text) < BLOCK_CHARACTERS:
             return ""
         salt = self._fields.get("cache_salt")
@@ -123,16 +131,17 @@ class JsonRequest:
 
     def _sources(self) -> list[Any]:
         fields = self._fields
-        names = ("system", "instructions", "messages", "prompt", "input")
-        return [value for name in names if (value := fields.get(name)) is not None]
+        if "messages" in fields and _BESIDE_MESSAGES.isdisjoint(fields):
+            return [fields["messages"]]
+        return [value for name in _SOURCES if (value := fields.get(name)) is not None]
 
     def _both_ends(self) -> str:
         sources = self._sources()
-        first = _gather(sources, WINDOW)
-        if sum(map(len, first)) < WINDOW:
+        first, left = _gather(sources, WINDOW)
+        if left > 0:
             return "\n".join(first)
         head = "\n".join(first)[:WINDOW]
-        last = _gather(sources, WINDOW, backwards=True)
+        last, _ = _gather(sources, WINDOW, backwards=True)
         tail = "\n".join(reversed(last))[-WINDOW:]
         if len(first) == len(last) == 1 and first[0] == last[0]:
             text = first[0]
@@ -140,29 +149,23 @@ class JsonRequest:
         return head + "\n" + tail
 
 
-def _gather(sources: list[Any], enough: int, *, backwards: bool = False) -> list[str]:
-    """The texts in a prompt, from one end, until they are long enough."""
+def _gather(sources: list[Any], enough: int, *, backwards: bool = False) -> tuple[list[str], int]:
+    """The texts in a prompt, from one end, until they are long enough, and how many characters they lack."""
     texts: list[str] = []
-    _collect(sources, texts, enough, backwards, 0)
-    return texts
+    if len(sources) == 1:
+        left = _collect(sources[0], texts, enough, backwards, 1)
+    else:
+        left = _collect(sources, texts, enough, backwards, 0)
+    return texts, left
 
 
 def _collect(value: Any, texts: list[str], left: int, backwards: bool, depth: int) -> int:
     """Adds to ``texts`` and returns how many characters are still wanted, 0 or less when it is enough."""
-    if isinstance(value, str):
-        if value:
-            texts.append(value)
-            left -= len(value)
-    elif isinstance(value, dict):
-        text = value.get("text")
-        if isinstance(text, str):
-            texts.append(text)
-            left -= len(text)
-        elif (content := value.get("content")) is not None:
-            left = _collect(content, texts, left, backwards, depth + 1)
-    elif isinstance(value, list) and depth < 4:
+    if isinstance(value, list):
+        if depth >= 4 or not value:
+            return left
         ends = value[-_ITEMS_AT_EACH_END:][::-1] if backwards else value[:_ITEMS_AT_EACH_END]
-        if ends and isinstance(ends[0], int):
+        if isinstance(ends[0], int):
             return left
         for item in ends:
             # What nearly every message is, without a call.
@@ -174,6 +177,17 @@ def _collect(value: Any, texts: list[str], left: int, backwards: bool, depth: in
                 left = _collect(item, texts, left, backwards, depth + 1)
             if left <= 0:
                 break
+    elif isinstance(value, str):
+        if value:
+            texts.append(value)
+            left -= len(value)
+    elif isinstance(value, dict):
+        text = value.get("text")
+        if isinstance(text, str):
+            texts.append(text)
+            left -= len(text)
+        elif (content := value.get("content")) is not None:
+            left = _collect(content, texts, left, backwards, depth + 1)
     return left
 
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import logging
 import urllib.parse
-from typing import NamedTuple, Protocol, TypeAlias
+from typing import NoReturn, Protocol, TypeAlias
 
 import httptools
 
-from adaptive_gamma.proxy.headers import Pairs
+from adaptive_gamma.proxy.headers import Pairs, UnacceptableHead
 
-__all__ = ["Refusal", "RequestEvents", "RequestHead", "RequestReader", "Unreadable"]
+__all__ = ["Refusal", "RequestEvents", "RequestReader", "Unreadable"]
 
 _log = logging.getLogger("adaptive_gamma.proxy")
 
@@ -37,28 +37,28 @@ class Unreadable(Exception):
         super().__init__(refusal[1])
 
 
-class RequestHead(NamedTuple):
-    """A request's head, found acceptable."""
-
-    method: bytes
-    target: bytes
-    """Path and query, as they go to an engine."""
-    path: str
-    """Decoded."""
-    fields: Pairs
-    """Names in lower case, in the client's order."""
-    knows_chunks: bool
-    """HTTP/1.1."""
-    keep_alive: bool
-
-
 class RequestEvents(Protocol):
     """Who is told of what was read."""
 
     def on_request_begin(self) -> bool:
         """A request's first bytes came; False when it is not wanted, which ends the reading."""
 
-    def on_request_head(self, head: RequestHead) -> None: ...
+    def on_request_head(
+        self, method: bytes, target: bytes, path: str, fields: Pairs, *, is_1_1: bool, keep_alive: bool
+    ) -> None:
+        """A head is whole.
+
+        Args:
+            method: in capitals.
+            target: path and query, as they go to an engine.
+            path: decoded.
+            fields: names in lower case, in the client's order.
+            is_1_1: the request is HTTP/1.1, not 1.0.
+            keep_alive: whether the client expects to go on after the answer.
+
+        Raises:
+            UnacceptableHead: the request is not read on.
+        """
 
     def on_request_body(self, data: bytes) -> None: ...
 
@@ -103,28 +103,34 @@ class RequestReader:
             Unreadable: also for a request that is not wanted; what was whole before it has been told.
         """
         self._progress = False
-        self._fed = self._dry + len(data)
+        self._fed = fed = self._dry + len(data)
         try:
-            self._parse(data)
+            try:
+                self._parser.feed_data(data)
+            except httptools.HttpParserUpgrade as offer:
+                self._decline(offer, data)
         except httptools.HttpParserError as error:
             cause = error.__context__
             if cause is not None and not isinstance(cause, _Stop | ValueError | httptools.HttpParserError):
                 _log.error("reading a request met a fault", exc_info=cause)
             raise Unreadable(self._refusal) from error
-        self._dry = 0 if self._progress else self._fed
+        self._dry = 0 if self._progress else fed
         if self._dry > _HEAD_LIMIT:
             raise Unreadable(_OVERSIZED_HEAD if self.in_head else _NO_PROGRESS)
 
-    def _parse(self, data: bytes) -> None:
+    def _decline(self, offer: httptools.HttpParserUpgrade, data: bytes) -> None:
+        """Read on behind an offer we do not take (some clients make it with every first request).
+
+        The parser stops behind such a head and would lose the body, so it is given the head again, without the offer.
+        """
         while True:
+            data = _without_offer(self._parser, self._url, self._fields) + data[offer.args[0] :]
+            self._new_parser()
             try:
                 self._parser.feed_data(data)
                 return
-            except httptools.HttpParserUpgrade as offer:
-                # An offer we do not take (some clients make it with every first request). The parser stops behind
-                # such a head and would lose the body, so it is given the head again, without the offer.
-                data = _without_offer(self._parser, self._url, self._fields) + data[offer.args[0] :]
-                self._new_parser()
+            except httptools.HttpParserUpgrade as another:
+                offer = another
 
     # -- parser callbacks ---------------------------------------------------------------------------------------------
 
@@ -145,8 +151,7 @@ class RequestReader:
         else:
             self._trailer_bytes += len(name) + len(value) + 4
             if self._trailer_bytes > _HEAD_LIMIT:
-                self._refusal = _OVERSIZED_TRAILERS
-                raise _Stop
+                self._stop(_OVERSIZED_TRAILERS)
 
     def on_headers_complete(self) -> None:
         self.in_head = False
@@ -156,16 +161,27 @@ class RequestReader:
         size = self._fed  # of the head and perhaps of what was read with it
         if size > _HEAD_LIMIT:
             size = len(self._url) + sum(len(name) + len(value) + 4 for name, value in self._fields)
-        refusal = _judge_head(method, version, self._fields, size)
-        if refusal is not None:
-            self._refusal = refusal
-            raise _Stop
+        if size > _HEAD_LIMIT:
+            self._stop(_OVERSIZED_HEAD)
+        if method == b"CONNECT":
+            self._stop((400, "CONNECT is not supported", "invalid_http"))
+        is_1_1 = version == "1.1"
+        if not is_1_1 and version != "1.0":
+            self._stop((505, f"HTTP/{version} is not supported", "invalid_http"))
         self._offered = parser.should_upgrade()
-        if not self._offered:
-            target, path = _split_target(self._url)
-            knows_chunks = version == "1.1"
-            keep_alive = knows_chunks and parser.should_keep_alive()
-            self._events.on_request_head(RequestHead(method, target, path, self._fields, knows_chunks, keep_alive))
+        if self._offered:
+            return
+        target, path = _split_target(self._url)
+        try:
+            self._events.on_request_head(
+                method, target, path, self._fields, is_1_1=is_1_1, keep_alive=is_1_1 and parser.should_keep_alive()
+            )
+        except UnacceptableHead as why:
+            self._stop((400, why.message, why.code))
+
+    def _stop(self, refusal: Refusal) -> NoReturn:
+        self._refusal = refusal
+        raise _Stop
 
     def on_body(self, body: bytes) -> None:
         self._progress = True
@@ -177,39 +193,19 @@ class RequestReader:
             self._events.on_request_end()
 
 
-def _judge_head(method: bytes, version: str, fields: Pairs, size: int) -> Refusal | None:
-    """Why a head is not accepted, or None. Names are in lower case; ``size`` is the head's in bytes."""
-    if size > _HEAD_LIMIT:
-        return _OVERSIZED_HEAD
-    if method == b"CONNECT":
-        return 400, "CONNECT is not supported", "invalid_http"
-    if version not in ("1.1", "1.0"):
-        return 505, f"HTTP/{version} is not supported", "invalid_http"
-    hosts = codings = 0
-    for name, value in fields:
-        if name == b"host":
-            hosts += 1
-        elif name == b"transfer-encoding":
-            codings += 1
-            if value.strip().lower() != b"chunked" or codings > 1 or version == "1.0":
-                return 400, "the only Transfer-Encoding accepted is a single 'chunked'", "invalid_framing"
-    if hosts > 1 or (hosts == 0 and version == "1.1"):
-        return 400, "exactly one Host header is required", "invalid_http"
-    return None
-
-
 def _split_target(url: bytes) -> tuple[bytes, str]:
     """A request's target as it goes to an engine (path and query) and its path, decoded.
 
     Raises ValueError or an error of httptools for what is not a target.
     """
-    target = path = url
-    if not url.startswith(b"/") or b"?" in url or b"#" in url:
+    if url.startswith(b"/") and b"?" not in url and b"#" not in url:
+        target, text = url, url.decode("ascii")
+    else:
         parsed = httptools.parse_url(url)
         target = path = parsed.path or b"/"
         if parsed.query:
             target = path + b"?" + parsed.query
-    text = path.decode("ascii")
+        text = path.decode("ascii")
     return target, urllib.parse.unquote(text) if "%" in text else text
 
 

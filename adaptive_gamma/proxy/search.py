@@ -24,7 +24,7 @@ class SearchExchange(Exchange):
         while self._names:
             name = self._names.pop()
             if name in self._plane.upstreams:  # else a reload has taken it away
-                self._send_to(name, self._request_class)
+                self._send_to(name, self._plane.fleet.by_name(name).state.pool)
                 return
         self._give_up(None)
 

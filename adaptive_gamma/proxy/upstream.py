@@ -12,8 +12,9 @@ import asyncio
 import logging
 import ssl
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
+from math import inf
 from urllib.parse import urlsplit
 
 from adaptive_gamma.errors import ConnectError, UpstreamError
@@ -39,7 +40,18 @@ class UpstreamLimits:
 
 
 class UpstreamCall:
-    """One request on its way to an engine; its ``sink`` is told of the answer and may be replaced meanwhile."""
+    """One request on its way to an engine; its ``sink`` is told of the answer and may be replaced meanwhile.
+
+    The sink's failures are ``ConnectError`` (the engine has not seen the request), ``UpstreamTimeout`` (silent for too
+    long) and ``ProtocolError`` (it broke off, or its bytes are not HTTP).
+
+    Args:
+        pool: the way to the engine.
+        sink: who is told.
+        method: the request's.
+        head: the whole head as it is sent, with Host and the framing.
+        body: the whole body.
+    """
 
     __slots__ = ("_body", "_connecting", "_connection", "_head", "_method", "_pool", "_resend_until", "sink")
 
@@ -78,12 +90,14 @@ class UpstreamCall:
     def start(self) -> None:
         """Send on an idle connection where there is one."""
         loop = asyncio.get_running_loop()
-        connection = self._pool.take_idle(loop.time())
+        now = loop.time()
+        connection = self._pool.take_idle(now)
         if connection is None:
             self._connecting = loop.create_task(self._connect())
         else:
-            self._resend_until = loop.time() + RACE_S
-            self._send(connection)
+            self._resend_until = now + RACE_S
+            self._connection = connection
+            connection.begin(self, self._method, self._head, self._body)
 
     async def _connect(self) -> None:
         try:
@@ -94,14 +108,11 @@ class UpstreamCall:
                 self.sink.on_failure(error)
                 return
             self._connecting = None
-            self._send(connection)
+            self._connection = connection
+            connection.begin(self, self._method, self._head, self._body)
         except Exception:
             _log.exception("a call to %s met a fault", self._pool.host_header.decode("ascii"))
             self.sink.on_fault()
-
-    def _send(self, connection: EngineConnection) -> None:
-        self._connection = connection
-        connection.begin(self, self._method, self._head, self._body)
 
     # -- AnswerSink ---------------------------------------------------------------------------------------------------
 
@@ -163,24 +174,6 @@ class Upstream:
         self._expiry: Deadline | None = None
         self._closed = False
 
-    def call(
-        self,
-        sink: AnswerSink,
-        method: bytes,
-        target: bytes,
-        headers: Sequence[tuple[bytes, bytes]],
-        body: bytes = b"",
-    ) -> UpstreamCall:
-        """A request, not sent yet: ``start`` sends it. ``headers`` hold Host and the framing.
-
-        The sink's failures are ``ConnectError`` (the engine has not seen the request), ``UpstreamTimeout`` (silent for
-        too long) and ``ProtocolError`` (it broke off, or its bytes are not HTTP).
-        """
-        lines = [b"%b %b HTTP/1.1\r\n" % (method, target)]
-        lines += [b"%b: %b\r\n" % header for header in headers]
-        lines.append(b"\r\n")
-        return UpstreamCall(self, sink, method, b"".join(lines), body)
-
     async def connect(self) -> EngineConnection:
         """A fresh connection. Raises ConnectError."""
         loop = asyncio.get_running_loop()
@@ -226,23 +219,22 @@ class Upstream:
         idle = self._idle
         while idle:
             connection = idle.pop()
-            if connection.usable and connection.idle_since > now - self._idle_s and connection.silent:
+            if connection.idle_since > now - self._idle_s and connection.fit_for_another():
                 return connection
             connection.abort()
         return None
 
     def rest(self, connection: EngineConnection) -> None:
-        """Keep a connection for the next request."""
+        """Keep a connection, idle since now, for the next request."""
         if self._closed:
             connection.abort()
             return
-        loop = asyncio.get_running_loop()
-        connection.idle_since = loop.time()
         self._idle.append(connection)
-        if self._expiry is None:
-            self._expiry = Deadline(loop, self._expire)
-        if self._expiry.at > self._idle[0].idle_since + self._idle_s:
-            self._expiry.set(self._idle[0].idle_since + self._idle_s)
+        expiry = self._expiry
+        if expiry is None:
+            expiry = self._expiry = Deadline(asyncio.get_running_loop(), self._expire)
+        if expiry.at == inf:
+            expiry.set(self._idle[0].idle_since + self._idle_s)
 
     def forget(self, connection: EngineConnection) -> None:
         """Drop a connection that was lost while idle."""

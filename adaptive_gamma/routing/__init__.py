@@ -10,7 +10,7 @@ from adaptive_gamma.routing.classify import (
     canonical_class,
     classify_prompt,
 )
-from adaptive_gamma.routing.decide import DecisionLimits, decide, least_loaded
+from adaptive_gamma.routing.decide import DecisionLimits, decide, least_loaded, weigh
 from adaptive_gamma.routing.decision import Candidate, Decision, RequestNeeds
 from adaptive_gamma.routing.gamma_candidates import GammaCandidate, GammaPrices
 from adaptive_gamma.routing.gamma_pilot import GammaPilot, LoadTrack
@@ -18,6 +18,7 @@ from adaptive_gamma.routing.load import batch_of, load_of
 from adaptive_gamma.routing.pricing import PolicyPrices, PriceBook
 from adaptive_gamma.routing.replica import GammaSchedule, GammaSetting, Pool, ReplicaState
 from adaptive_gamma.routing.set_gamma import GammaDecision, GammaInputs, GammaMemory, GammaRules, choose_gamma
+from adaptive_gamma.routing.verdict import Verdict
 
 __all__ = [
     "BLOCK_CHARACTERS",
@@ -47,6 +48,7 @@ __all__ = [
     "ReplicaState",
     "RequestClassifier",
     "RequestNeeds",
+    "Verdict",
     "batch_of",
     "canonical_class",
     "choose_gamma",
@@ -55,4 +57,5 @@ __all__ = [
     "is_capable",
     "least_loaded",
     "load_of",
+    "weigh",
 ]

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from pydantic_core import SchemaValidator, core_schema
 
@@ -71,8 +72,7 @@ def _starts_by_two_letters() -> dict[bytes, tuple[bytes, ...]]:
 _STARTS_BY_TWO_LETTERS = _starts_by_two_letters()
 
 
-@dataclass(frozen=True, slots=True)
-class PromptClass:
+class PromptClass(NamedTuple):
     """What the prompt looks like: ``structured`` (code, maths), ``chat`` or ``unsure``.
 
     The scores are the evidence counted when the class was beyond doubt; counting stops there.
@@ -157,10 +157,13 @@ def _code_lines(raw: bytes, enough: int) -> int:
 
 def _lines_of_both_ends(raw: bytes) -> list[bytes]:
     half = _LINES // 2
-    if raw.count(b"\n") <= _LINES or b"\r" in raw:
+    if b"\r" in raw:
         lines = raw.splitlines()
         return lines if len(lines) <= _LINES else lines[:half] + lines[-half:]
-    return raw.split(b"\n", half)[:half] + raw.removesuffix(b"\n").rsplit(b"\n", half)[1:]
+    lines = raw.split(b"\n", _LINES)
+    if not lines[-1]:
+        lines.pop()
+    return lines if len(lines) <= _LINES else lines[:half] + raw.removesuffix(b"\n").rsplit(b"\n", half)[1:]
 
 
 @dataclass(frozen=True, slots=True)

@@ -44,14 +44,14 @@ Reasons (``Decision.reason``):
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from adaptive_gamma.routing.cache_credit import NO_CREDITS, cache_credits
 from adaptive_gamma.routing.capability import is_capable, is_demanding
-from adaptive_gamma.routing.decision import Candidate, Decision, RequestNeeds
+from adaptive_gamma.routing.decision import Decision, RequestNeeds
 from adaptive_gamma.routing.load import load_of, ramped_load, typical_foreign_load
-from adaptive_gamma.routing.pricing import USUAL_OUTPUT_TOKENS, PolicyPrices, PriceBook, Pricing, gamma_at
+from adaptive_gamma.routing.pricing import USUAL_OUTPUT_TOKENS, PolicyPrices, PriceBook, Pricing
 from adaptive_gamma.routing.reasons import pool_reason
 from adaptive_gamma.routing.refusals import (
     AT_CAP,
@@ -63,9 +63,10 @@ from adaptive_gamma.routing.refusals import (
     why_demoted,
 )
 from adaptive_gamma.routing.replica import GammaSchedule, ReplicaState
+from adaptive_gamma.routing.verdict import Numbers, Verdict
 from adaptive_gamma.routing.weighing import Weighed, cost_of, settle_tie
 
-__all__ = ["DecisionLimits", "decide", "least_loaded"]
+__all__ = ["DecisionLimits", "decide", "least_loaded", "weigh"]
 
 _RUNNERS_UP = 2
 
@@ -111,6 +112,23 @@ def decide(
     Raises:
         NoReplica: every replica is excluded, draining, at its cap, or does not have the model.
     """
+    return weigh(
+        needs, states, policy, now=now, tie_break=tie_break, limits=limits, exclude=exclude, prices=prices
+    ).decision()
+
+
+def weigh(
+    needs: RequestNeeds,
+    states: Sequence[ReplicaState],
+    policy: PolicyPrices,
+    *,
+    now: float,
+    tie_break: float,
+    limits: DecisionLimits = _NO_LIMITS,
+    exclude: Collection[str] = (),
+    prices: PriceBook | None = None,
+) -> Verdict:
+    """``decide``, before its result is put into words: for whoever sends the request first and looks later."""
     request_class, prompt, model, _, output, cached, pinned = needs
     demanding = is_demanding(needs)
     pricing = (
@@ -119,7 +137,7 @@ def decide(
     stall = policy.prefill_seconds(prompt) / min(output or USUAL_OUTPUT_TOKENS, USUAL_OUTPUT_TOKENS) if prompt else 0.0
     rows = pricing.rows
     kv_limit, slo = limits.kv_usage, limits.slo_tpot_s
-    max_load = len(pricing.price(None).marginal)  # the rows of all gammas are equally long
+    max_load = pricing.max_load
     foreign_of_unread: int | None = None
     excluded: list[tuple[str, str]] = []
     weighed: list[Weighed] = []
@@ -188,7 +206,7 @@ def decide(
         if not demoted or waits_for_a_better(rank := min(demoted), needs, states, excluded):
             raise no_replica(needs, states, excluded)
         weighed = demoted.pop(rank)
-    refusing = demoted.get(rank | REFUSES, [])
+    refusing = demoted.get(rank | REFUSES, []) if demoted else []
     uncredited, credits = weighed, NO_CREDITS
     if cached and prompt and stall:
         credits = cache_credits(cached, prompt, stall, policy, states, weighed, refusing, ramping)
@@ -213,21 +231,25 @@ def decide(
     else:
         reason = pool_reason(pricing, states, best, weighed, stall, credits)
 
-    chosen = _candidate(pricing, states, best, ramping, credits.tokens)
-    runners_up: list[Candidate] = []
-    for entry in weighed[: _RUNNERS_UP + 1]:
-        if entry is not best and len(runners_up) < _RUNNERS_UP:
-            runners_up.append(_candidate(pricing, states, entry, ramping, credits.tokens))
-    return Decision(
-        pricing.request_class,
-        chosen.replica,
-        chosen.pool,
-        chosen.gamma,
-        reason,
-        chosen,
-        tuple(runners_up),
-        tuple(excluded),
-    )
+    shown = weighed[: _RUNNERS_UP + 1]
+    if shown[0] is not best:
+        shown = [best, *[entry for entry in shown if entry is not best][:_RUNNERS_UP]]
+    numbers: list[Numbers] = []
+    for cost, index, load in shown:
+        state = states[index]
+        numbers.append(
+            (
+                state.name,
+                state.speculative,
+                state.gamma,
+                state.acceptance_ratio,
+                state.step_time_ratio,
+                ramping.get(index, load) if ramping else load,
+                cost,
+                credits.tokens.get(index, 0),
+            )
+        )
+    return Verdict(pricing, reason, numbers, excluded)
 
 
 def least_loaded(
@@ -274,29 +296,3 @@ def least_loaded(
     if holders:
         return states[max(holders, key=lambda i: cached[states[i].name])]
     return states[settle_tie(equals, 0.0, tie_break)[1]]
-
-
-def _candidate(
-    pricing: Pricing,
-    states: Sequence[ReplicaState],
-    entry: Weighed,
-    ramping: Mapping[int, int],
-    cached: Mapping[int, int],
-) -> Candidate:
-    cost, index, load = entry
-    if ramping:
-        load = ramping.get(index, load)
-    state = states[index]
-    speculative = state.speculative
-    gamma_to_price = gamma = gamma_at(state, load + 1)
-    if gamma is None and speculative is False:
-        gamma = 0
-    return Candidate(
-        state.name,
-        "speculative" if speculative else "plain",
-        gamma,
-        load,
-        cost,
-        pricing.tpot_at(gamma_to_price, state, load + 1),
-        cached.get(index, 0) if cached else 0,
-    )

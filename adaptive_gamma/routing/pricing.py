@@ -60,7 +60,7 @@ class Pricing:
     A gamma of None stands for plain; gamma 0 on a speculative replica has a price of its own.
     """
 
-    __slots__ = ("_context", "_policy", "request_class", "rows")
+    __slots__ = ("_context", "_policy", "max_load", "request_class", "rows")
 
     def __init__(self, policy: PolicyPrices, request_class: str, context: int | None) -> None:
         self._policy = policy
@@ -68,6 +68,8 @@ class Pricing:
         self.request_class = policy.class_for(request_class)
         self.rows: dict[int | None, GammaPrice] = {}
         """Prices looked up so far."""
+        self.max_load = len(self.price(None).marginal)
+        """Loads below this one have a price in ``marginal``; the rows of all gammas are equally long."""
 
     def price(self, gamma: int | None) -> GammaPrice:
         """Prices of a gamma."""
@@ -85,23 +87,25 @@ class Pricing:
 
     def tpot(self, state: ReplicaState, batch: int) -> float:
         """tau: seconds per output token of one request among ``batch``."""
-        return self.tpot_at(gamma_at(state, batch), state, batch)
+        return self.tpot_at(gamma_at(state, batch), batch, state.acceptance_ratio, state.step_time_ratio)
 
-    def tpot_at(self, gamma: int | None, state: ReplicaState, batch: int) -> float:
-        """The same where the gamma at that batch is known already."""
+    def tpot_at(
+        self, gamma: int | None, batch: int, acceptance_ratio: float | None, step_time_ratio: float | None
+    ) -> float:
+        """The same of a replica with this gamma at that batch."""
         price = self.rows.get(gamma) or self.price(gamma)
         steps = price.steps
         if batch < len(steps):
             seconds = steps[batch]
         else:
             seconds = self._policy.step_seconds(batch, gamma or 0, self._context, gamma is not None)
-        tpot = seconds / tokens_per_step(price.accepted, state)
-        return tpot if state.step_time_ratio is None else tpot * state.step_time_ratio
+        tpot = seconds / tokens_per_step(price.accepted, acceptance_ratio)
+        return tpot if step_time_ratio is None else tpot * step_time_ratio
 
     def marginal_cost(self, state: ReplicaState, load: int, stall_seconds: float) -> float:
         """tau(n+1) + n (tau(n+1) - tau(n)) + n P / L, n = load; right also where gamma changes as the request joins."""
         gamma = gamma_at(state, load + 1)
-        after = self.tpot_at(gamma, state, load + 1)
+        after = self.tpot_at(gamma, load + 1, state.acceptance_ratio, state.step_time_ratio)
         if not load:
             return after
         if state.step_time_ratio is not None:
@@ -145,9 +149,6 @@ def gamma_at(state: ReplicaState, batch: int) -> int | None:
     return gamma.at(batch) if isinstance(gamma, GammaSchedule) else gamma
 
 
-def tokens_per_step(accepted: float, state: ReplicaState) -> float:
+def tokens_per_step(accepted: float, acceptance_ratio: float | None) -> float:
     """E: one token and the accepted ones, these scaled by what the replica has accepted of late."""
-    if not accepted:
-        return 1.0
-    ratio = state.acceptance_ratio
-    return 1.0 + (accepted if ratio is None else accepted * ratio)
+    return 1.0 + (accepted if acceptance_ratio is None else accepted * acceptance_ratio)

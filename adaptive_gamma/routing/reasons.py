@@ -41,7 +41,9 @@ def pool_reason(
         same_for_all *= state.step_time_ratio
     if credits.tokens:
         same_for_all += credits.on(index, load)
-    price = pricing.price(gamma_at(state, load + 1))
-    step_cost = (cost - same_for_all) * tokens_per_step(price.accepted, state)
-    dearest = step_cost / tokens_per_step(price.least_accepted, state) + same_for_all
+    gamma = gamma_at(state, load + 1)
+    price = pricing.rows.get(gamma) or pricing.price(gamma)
+    ratio = state.acceptance_ratio
+    step_cost = (cost - same_for_all) * tokens_per_step(price.accepted, ratio)
+    dearest = step_cost / tokens_per_step(price.least_accepted, ratio) + same_for_all
     return "class" if dearest > plain[0] else "low_load"

@@ -7,16 +7,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from adaptive_gamma.proxy.answer_framing import AnswerFraming
+from adaptive_gamma.proxy.headers import passed_to_client
 
 LENGTH = [(b"content-length", b"5")]
+DATE = (b"date", b"today")
 
 
 def _head(
     framing: AnswerFraming, status: int, fields: list[tuple[bytes, bytes]], keep_alive: bool = True
 ) -> list[bytes]:
-    head = framing.head(status, fields, b"x-own: 1\r\n", keep_alive=keep_alive)
+    lines, has_length = passed_to_client([*fields, DATE], status)
+    head = framing.head(status, [*lines, b"x-own: 1\r\n"], has_length=has_length, keep_alive=keep_alive)
     assert head.endswith(b"\r\n\r\n")
-    return head[:-4].split(b"\r\n")
+    return [line for line in head[:-4].split(b"\r\n") if line != b"date: today"]
 
 
 def test_with_a_length() -> None:
@@ -65,7 +68,7 @@ def test_status_without_a_name() -> None:
 @given(st.lists(st.lists(st.binary(min_size=1), min_size=1), max_size=20))
 def test_chunks_can_be_read_back(reads: list[list[bytes]]) -> None:
     framing = AnswerFraming(head_only=False, knows_chunks=True)
-    framing.head(200, [], b"", keep_alive=True)
+    framing.head(200, [], has_length=False, keep_alive=True)
     wire = b"".join(framing.body(pieces) for pieces in reads) + framing.end
     chunks = []
     while True:

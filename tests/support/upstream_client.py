@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Sequence
 
 from adaptive_gamma.errors import UpstreamError
-from adaptive_gamma.proxy import Upstream
+from adaptive_gamma.proxy import Upstream, UpstreamCall
 
 __all__ = ["Asked"]
 
@@ -29,7 +29,10 @@ class Asked:
         self.pieces: list[bytes] = []
         self.headers: list[tuple[bytes, bytes]] = []
         fields = [(b"host", b"engine"), (b"content-length", b"%d" % len(body)), *headers]
-        self.call = pool.call(self, method, target, fields, body)
+        lines = [b"%b: %b\r\n" % field for field in fields]
+        self.call = UpstreamCall(
+            pool, self, method, b"%b %b HTTP/1.1\r\n%b\r\n" % (method, target, b"".join(lines)), body
+        )
         self.call.start()
 
     def on_head(self, status: int, headers: list[tuple[bytes, bytes]], *, more: bool) -> None:
