@@ -16,6 +16,7 @@ _SUBCOMMANDS = {
     "demo": ("adaptive_gamma.cli.demo", "Route real prompts between two real engines, and watch."),
     "dry-run": ("adaptive_gamma.cli.dry_run", "Replay a trace through the decision, against every fixed gamma."),
     "policy": ("adaptive_gamma.cli.policy", "Build, check, show and export policy tables."),
+    "report": ("adaptive_gamma.cli.report", "Say what acting would have changed, from observed requests."),
     "roofline": ("adaptive_gamma.cli.roofline", "Print what a policy's physics says for each batch and gamma."),
     "serve": ("adaptive_gamma.cli.serve", "Run the reverse proxy in front of inference replicas."),
     "sweep": ("adaptive_gamma.cli.sweep", "Measure engines against each other at several loads."),

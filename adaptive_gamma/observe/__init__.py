@@ -1,0 +1,19 @@
+"""Observing before acting: what is kept of each request, the log it is kept in, and what can be concluded from it."""
+
+from adaptive_gamma.observe.line_log import LineLog
+from adaptive_gamma.observe.observation import Observation, Place
+from adaptive_gamma.observe.reading import Since, parse_since, read_lines, read_log
+from adaptive_gamma.observe.report import build_report
+from adaptive_gamma.observe.words import report_text
+
+__all__ = [
+    "LineLog",
+    "Observation",
+    "Place",
+    "Since",
+    "build_report",
+    "parse_since",
+    "read_lines",
+    "read_log",
+    "report_text",
+]
