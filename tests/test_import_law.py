@@ -15,7 +15,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "config": set(),
     "bench": {"config", "engines", "policy", "roofline"},
     "fleet": {"config", "engines", "routing", "policy", "roofline"},
-    "proxy": {"config", "fleet", "engines", "routing", "policy"},
+    "observe": set(),
+    "proxy": {"config", "fleet", "engines", "observe", "routing", "policy"},
     "simulation": {"routing", "policy", "roofline"},
 }
 EVERYONE = {"errors", "_version"}

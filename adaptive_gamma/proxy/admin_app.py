@@ -15,6 +15,7 @@ from adaptive_gamma.proxy.data_plane import DataPlane
 
 __all__ = ["admin_app"]
 
+_LINES_IN_ONE_GO = 1000
 _EXPOSITION = "text/plain; version=0.0.4; charset=utf-8"
 
 
@@ -44,12 +45,22 @@ def admin_app(plane: DataPlane) -> FastAPI:
             "mode": plane.chooser.mode,
             "draining": plane.draining,
             "policy": _policy_summary(plane),
+            "observations": plane.observations.status(),
         }
         return await _paged(page, "replicas", plane.fleet.rows())
 
     @app.get("/decisions", response_class=JSONResponse, summary="The last decisions, newest first")
     async def decisions(limit: Annotated[int, Query(ge=1, le=100_000)] = 50) -> Response:
         return await _paged({}, "decisions", plane.decisions.rows(limit))
+
+    @app.get("/observations", response_class=Response, summary="What was observed, one JSON object a line")
+    async def observations(since: Annotated[float, Query(ge=0)] = 0.0) -> Response:
+        lines = []
+        for line in plane.observations.lines(since):
+            lines.append(line)
+            if not len(lines) % _LINES_IN_ONE_GO:
+                await asyncio.sleep(0)
+        return Response(b"".join(line + b"\n" for line in lines), media_type="application/x-ndjson")
 
     @app.get("/policy", response_class=JSONResponse, summary="The policy in force")
     async def policy() -> JSONResponse:

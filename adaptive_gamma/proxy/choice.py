@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
 
 from adaptive_gamma.routing import (
+    Counterfactual,
     DecisionLimits,
     GammaSchedule,
     PolicyPrices,
@@ -15,6 +16,7 @@ from adaptive_gamma.routing import (
     PriceBook,
     RequestNeeds,
     Verdict,
+    compare,
     least_loaded,
     weigh,
 )
@@ -59,6 +61,8 @@ class Choice(NamedTuple):
     reason: str
     decided: Verdict
     """While only observing it may name another replica."""
+    foregone: Counterfactual | None = None
+    """While only observing: the replica it goes to and the one decided, priced."""
 
 
 class Chooser:
@@ -108,4 +112,7 @@ class Chooser:
             return Choice(decided.replica, decided.pool, decided.gamma, decided.reason, decided)
         state = least_loaded(needs, states, now=now, tie_break=self._draw(), exclude=tried)
         gamma = state.gamma.at(state.in_flight + 1) if isinstance(state.gamma, GammaSchedule) else state.gamma
-        return Choice(state.name, state.pool, gamma, "observe", decided)
+        foregone = compare(
+            needs, states, self.policy, decided=decided.replica, sent=state.name, now=now, prices=self._prices
+        )
+        return Choice(state.name, state.pool, gamma, "observe", decided, foregone)

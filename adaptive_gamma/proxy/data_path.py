@@ -84,6 +84,7 @@ class DataPath:
         except ErrorAnswer as error:
             self.answer_error(intake, error, connection)
             return
+        intake.stores = endpoint.stores and request is not None and request.member("store") is not False
         if endpoint.handling is _SEARCH and method != b"OPTIONS":
             SearchExchange(plane, connection, intake, body, needs).begin()
         else:
@@ -137,6 +138,7 @@ class DataPath:
             request.parameters,
             request.max_output_tokens,
             locality.cached if locality is not None and locality.cached else None,
+            plane.stored.holder(request.member("previous_response_id")) if endpoint.stores else None,
         )
         return needs, locality
 

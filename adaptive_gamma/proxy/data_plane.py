@@ -9,11 +9,14 @@ from typing import TYPE_CHECKING
 from adaptive_gamma.config.settings import LimitSettings, ReplicaSettings, Settings
 from adaptive_gamma.errors import ConfigurationError
 from adaptive_gamma.fleet import FleetOptions, GammaControl
+from adaptive_gamma.observe import LineLog
 from adaptive_gamma.proxy.asking import AskedBody, ReportLog, asked_body
 from adaptive_gamma.proxy.choice import Chooser, ServedPolicy
 from adaptive_gamma.proxy.decision_log import DecisionLog
 from adaptive_gamma.proxy.endpoints import EndpointTable
 from adaptive_gamma.proxy.metrics import ProxyMetrics
+from adaptive_gamma.proxy.observing import ObservationKeeper
+from adaptive_gamma.proxy.stored_responses import StoredResponses
 from adaptive_gamma.proxy.upstream import Upstream, UpstreamLimits
 from adaptive_gamma.proxy.waiting import WaitingRoom
 from adaptive_gamma.routing import AffinityIndex, ClassRule, DecisionLimits, RequestClassifier
@@ -50,15 +53,21 @@ class DataPlane:
         """Which replica has which prompt in its cache; None where that is switched off."""
         self.reports = ReportLog()
         """Which replicas report on the drafts of a request."""
+        self.stored = StoredResponses(settings.capability.stored_responses)
+        """Which replica stores which response."""
+        self.observations = ObservationKeeper(settings.observe)
+        """The requests that were observed."""
         self.metrics = ProxyMetrics(
             fleet,
             clock,
             reports=lambda: self.reports.reports,
             queued=lambda: len(self.waiting),
             affinity_entries=lambda: 0 if self.affinity is None else len(self.affinity),
+            stored_responses=lambda: len(self.stored),
+            observing=self.observations.families,
         )
         fleet.on_cache_lost = self._cache_lost
-        self.decisions = DecisionLog(settings.decision.keep)
+        self.decisions = DecisionLog(settings.decision.keep, self.observations)
         self.chooser = Chooser(fleet, policy, mode=settings.mode, limits=_decision_limits(settings), clock=clock)
         self.endpoints = EndpointTable(settings.allow_paths)
         self.classifier = _classifier(settings, policy)
@@ -103,6 +112,7 @@ class DataPlane:
         classifier, endpoints = _classifier(settings, policy), EndpointTable(settings.allow_paths)
         stay = _places(before).items() & _places(settings).items() if before.limits == settings.limits else ()
         kept = {name for name, _ in stay}
+        log = self._observation_log(settings, origin)
         upstreams = {
             replica.name: self.upstreams[replica.name]
             if replica.name in kept
@@ -129,6 +139,8 @@ class DataPlane:
         if settings.affinity != before.affinity:
             self.affinity = _affinity(settings)
         self._configure_control()
+        self.stored.resize(settings.capability.stored_responses)
+        self.observations.take(settings.observe, log)
         self.decisions.resize(settings.decision.keep)
         self.metrics.forget_gone()
         self.reports.keep_only(frozenset(kept))
@@ -159,9 +171,10 @@ class DataPlane:
         return asked_body(self.fleet.by_name(replica), path, request, body, self.reports)
 
     def close(self) -> None:
-        """Drop the idle connections to engines."""
+        """Drop the idle connections to engines, and write what is waiting for the log."""
         for upstream in self.upstreams.values():
             upstream.close()
+        self.observations.close()
 
     def _configure_control(self) -> None:
         settings = self.settings
@@ -191,6 +204,13 @@ class DataPlane:
             self.metrics.reload_failed()
             problems[0].args = ("\n".join(str(problem) for problem in problems),)
             raise problems[0]
+
+    def _observation_log(self, settings: Settings, origin: Callable[[str], str]) -> LineLog | None:
+        try:
+            return self.observations.prepared(settings.observe, origin("observe.log"))
+        except ConfigurationError:
+            self.metrics.reload_failed()
+            raise
 
     def _upstream(self, replica: ReplicaSettings, limits: LimitSettings) -> Upstream:
         return Upstream(

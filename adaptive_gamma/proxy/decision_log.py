@@ -11,11 +11,12 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from adaptive_gamma.proxy.answers import shortened
+from adaptive_gamma.proxy.observing import ObservationKeeper, Observed
 
 if TYPE_CHECKING:
     from adaptive_gamma.proxy.choice import Choice
     from adaptive_gamma.proxy.intake import Intake
-    from adaptive_gamma.routing import Verdict
+    from adaptive_gamma.routing import RequestNeeds, Verdict
 
 __all__ = ["DecisionLog", "DecisionRecord"]
 
@@ -35,6 +36,14 @@ class DecisionRecord:
     """The replica it went to; another one than decided while only observing."""
     outcome: str | None = None
     status: int | None = None
+    observed: Observed | None = None
+    """Where it is only observed."""
+
+    def close(self, outcome: str, status: int | None) -> None:
+        """The request has ended so."""
+        self.outcome, self.status = outcome, status
+        if self.observed is not None:
+            self.observed.ended(self)
 
     def as_dict(self) -> dict[str, Any]:
         """The JSON form: the decision's own, and what became of the request."""
@@ -48,17 +57,20 @@ class DecisionRecord:
             "outcome": self.outcome,
             "status": self.status,
             "decision": self.decided.decision().as_dict(),
+            "counterfactual": None if self.observed is None else self.observed.as_dict(),
         }
 
 
 class DecisionLog:
-    """Keeps the last ``keep`` records; a retried request has one for each try."""
+    """Keeps the last ``keep`` records; a retried request has one for each try. Observations go to their keeper."""
 
-    def __init__(self, keep: int) -> None:
+    def __init__(self, keep: int, observations: ObservationKeeper) -> None:
         self._records: deque[DecisionRecord] = deque(maxlen=keep)
+        self._observations = observations
 
-    def begin(self, request: Intake, model: str | None, mode: str, choice: Choice) -> DecisionRecord:
-        """Keep the record of a request that is on its way; ``model`` is the one it asks for, ``mode`` the proxy's."""
+    def begin(self, request: Intake, needs: RequestNeeds, mode: str, choice: Choice) -> DecisionRecord:
+        """Keep the record of a request that is on its way; ``mode`` is the proxy's."""
+        model = needs.model
         record = DecisionRecord(
             time.time(),
             request.client.request_id,
@@ -68,6 +80,8 @@ class DecisionLog:
             choice.decided,
             choice.replica,
         )
+        if choice.foregone is not None and request.endpoint is not None and request.endpoint.generates:
+            record.observed = Observed(choice.foregone, needs.prompt_tokens, self._observations, time.monotonic)
         self._records.append(record)
         return record
 

@@ -31,6 +31,8 @@ class Endpoint:
     generates: bool = False
     """The engine decodes tokens for it, so that its class and prompt matter to the decision."""
     handling: Handling = Handling.DECIDE
+    stores: bool = False
+    """The engine may store the answer, for later requests to go on from."""
 
     @property
     def allow(self) -> bytes:
@@ -42,6 +44,7 @@ _POST = frozenset({b"POST"})
 _GET = frozenset({b"GET", b"HEAD"})
 
 _GENERATE = Endpoint(_POST, generates=True)
+_RESPOND = Endpoint(_POST, generates=True, stores=True)
 _COMPUTE = Endpoint(_POST)
 _UPLOAD = Endpoint(_POST, json=False, generates=True)
 
@@ -54,7 +57,7 @@ _TABLE: dict[str, Endpoint] = {
     "/v1/chat/completions/batch": _GENERATE,
     "/v1/completions": _GENERATE,
     "/v1/messages": _GENERATE,
-    "/v1/responses": _GENERATE,
+    "/v1/responses": _RESPOND,
     "/v1/audio/transcriptions": _UPLOAD,
     "/v1/audio/translations": _UPLOAD,
     "/classify": _COMPUTE,

@@ -16,7 +16,7 @@ from adaptive_gamma.proxy.answers import ErrorAnswer, error_body, speaks_message
 from adaptive_gamma.proxy.choice import Choice
 from adaptive_gamma.proxy.headers import Pairs, choice_lines, passed_to_client
 from adaptive_gamma.proxy.held import HeldAnswer
-from adaptive_gamma.proxy.learning import ResponseTap
+from adaptive_gamma.proxy.listening import AnswerTap, answer_tap
 from adaptive_gamma.proxy.metrics import NO_REPLICA
 from adaptive_gamma.proxy.no_replica import none_left, waited_too_long
 from adaptive_gamma.proxy.upstream import UpstreamCall
@@ -80,7 +80,7 @@ class Exchange:
         self._open: OpenRequest | None = None
         self._held: HeldAnswer | None = None
         self._record: DecisionRecord | None = None
-        self._tap: ResponseTap | None = None
+        self._tap: AnswerTap | None = None
         self._passing = False
         """The head has been passed; what goes wrong now can only be shown by breaking off."""
         self._replica = NO_REPLICA
@@ -320,13 +320,13 @@ class Exchange:
 
     def _tapped(self, status: int, headers: Pairs) -> Pairs:
         """Look at the answer as it passes, where it may tell something; the headers that fit what passes."""
-        choice, added = self._choice, self._added
-        if added is None and not self.learn_acceptance and choice is not None and choice.gamma is not None:
+        choice, added, record = self._choice, self._added, self._record
+        known = added is None and not self.learn_acceptance and choice is not None and choice.gamma is not None
+        if known and not self._request.stores and (record is None or record.observed is None):
             return headers
-        plane = self._plane
         request_class = self._request_class if self.learn_acceptance else None
-        self._tap = tap = ResponseTap.wanted(
-            plane.fleet, self._replica, status, headers, request_class=request_class, log=plane.reports, added=added
+        self._tap = tap = answer_tap(
+            self._plane, self._replica, status, headers, request_class, added, record=record, request=self._request
         )
         if tap is not None and tap.removes:
             return [pair for pair in headers if pair[0] != b"content-length"]
@@ -382,12 +382,12 @@ class Exchange:
     def _note(self, choice: Choice) -> None:
         plane, decided = self._plane, choice.decided
         plane.metrics.decided(decided.request_class, decided.pool, decided.reason)
-        self._record = plane.decisions.begin(self._request, self._needs.model, plane.chooser.mode, choice)
+        self._record = plane.decisions.begin(self._request, self._needs, plane.chooser.mode, choice)
 
     def _close_record(self) -> None:
-        if self._record is not None:
-            self._record.outcome, self._record.status = self._outcome, self._status
-            self._record = None
+        record, self._record = self._record, None
+        if record is not None:
+            record.close(self._outcome, self._status)
 
     def _add_own(self, lines: list[bytes]) -> None:
         """Add our own fields to those of an answer."""

@@ -20,7 +20,7 @@ class Intake:
         endpoint: what the path stands for; None where that is nothing.
     """
 
-    __slots__ = ("client", "endpoint", "method", "path", "refusal", "target")
+    __slots__ = ("client", "endpoint", "method", "path", "refusal", "stores", "target")
 
     def __init__(
         self, method: bytes, target: bytes, path: str, client: ClientHeaders, endpoint: Endpoint | None
@@ -32,6 +32,8 @@ class Intake:
         self.endpoint = endpoint
         self.refusal: ErrorAnswer | None = None
         """Set when the head alone tells that it is not served."""
+        self.stores = False
+        """Whether the answer may create a response that later requests go on from."""
 
     def own_fields(self, body_length: int) -> Pairs:
         """The fields of an answer of our own to it, in JSON."""

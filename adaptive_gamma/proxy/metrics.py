@@ -79,6 +79,8 @@ class ProxyMetrics:
         clock: the fleet's: monotonic seconds.
         queued: number of requests that wait for a place on a replica.
         affinity_entries: number of entries of the affinity index.
+        stored_responses: number of responses whose replica is known.
+        observing: families of what was observed.
         reports: answers that reported on their drafts, by replica.
     """
 
@@ -89,12 +91,16 @@ class ProxyMetrics:
         *,
         queued: Callable[[], int] = lambda: 0,
         affinity_entries: Callable[[], int] = lambda: 0,
+        stored_responses: Callable[[], int] = lambda: 0,
+        observing: Callable[[], Iterator[Family]] = lambda: iter(()),
         reports: Callable[[], dict[str, int]] = dict,
     ) -> None:
         self._fleet = fleet
         self._clock = clock
         self._queued = queued
         self._affinity_entries = affinity_entries
+        self._stored_responses = stored_responses
+        self._observing = observing
         self._reports = reports
         self._requests: dict[tuple[str, str, str], int] = {}
         self._decisions: dict[tuple[str, str, str], int] = {}
@@ -229,6 +235,14 @@ class ProxyMetrics:
             ("replica",),
             [("_total", (name,), count) for name, count in self._reports().items()],
         )
+        yield Family(
+            "adaptive_gamma_stored_responses",
+            "gauge",
+            "Responses of the Responses API remembered by the replica that stores them.",
+            (),
+            [("", (), self._stored_responses())],
+        )
+        yield from self._observing()
         yield from fleet_families(self._fleet, self._clock())
 
 

@@ -12,7 +12,8 @@ from typing import Any
 from pydantic_core import from_json
 
 from adaptive_gamma.proxy.answers import ErrorAnswer
-from adaptive_gamma.routing import BLOCK_CHARACTERS, LARGEST_PREFIX
+from adaptive_gamma.proxy.structured_output import STRUCTURE_FIELDS, asks_for_structure
+from adaptive_gamma.routing import BLOCK_CHARACTERS, LARGEST_PREFIX, STRUCTURED_OUTPUT
 
 __all__ = ["JsonRequest", "parse_json"]
 
@@ -27,7 +28,7 @@ _MOST_VALUES = 2_000_000
 of a million token ids passes."""
 _SOURCES = ("system", "instructions", "messages", "prompt", "input")
 _BESIDE_MESSAGES = frozenset(_SOURCES) - {"messages"}
-_DELICATE = frozenset({"min_p", "logit_bias"})
+_DELICATE = frozenset({"min_p", "logit_bias"}) | STRUCTURE_FIELDS
 _NONE: frozenset[str] = frozenset()
 _OUTPUT_LIMITS = ("max_completion_tokens", "max_output_tokens", "max_tokens", "n_predict")
 
@@ -71,7 +72,7 @@ class JsonRequest:
 
     @property
     def parameters(self) -> frozenset[str]:
-        """Those parameters in effect that a speculating engine may refuse."""
+        """Those parameters in effect that a speculating engine may refuse, structured output as one of them."""
         fields = self._fields
         if _DELICATE.isdisjoint(fields):
             return _NONE
@@ -81,6 +82,8 @@ class JsonRequest:
             found.add("min_p")
         if fields.get("logit_bias"):
             found.add("logit_bias")
+        if asks_for_structure(fields):
+            found.add(STRUCTURED_OUTPUT)
         return frozenset(found)
 
     @property

@@ -10,6 +10,7 @@ from adaptive_gamma.routing.classify import (
     canonical_class,
     classify_prompt,
 )
+from adaptive_gamma.routing.counterfactual import Alternative, Counterfactual, compare
 from adaptive_gamma.routing.decide import DecisionLimits, decide, least_loaded, weigh
 from adaptive_gamma.routing.decision import Candidate, Decision, RequestNeeds
 from adaptive_gamma.routing.gamma_candidates import GammaCandidate, GammaPrices
@@ -26,8 +27,10 @@ __all__ = [
     "LARGEST_PREFIX",
     "STRUCTURED_OUTPUT",
     "AffinityIndex",
+    "Alternative",
     "Candidate",
     "ClassRule",
+    "Counterfactual",
     "Decision",
     "DecisionLimits",
     "GammaCandidate",
@@ -53,6 +56,7 @@ __all__ = [
     "canonical_class",
     "choose_gamma",
     "classify_prompt",
+    "compare",
     "decide",
     "is_capable",
     "least_loaded",
