@@ -7,19 +7,18 @@ import gc
 import logging
 import signal
 import sys
-from collections.abc import Mapping
 from pathlib import Path
 
 import click
 import uvloop
 
 from adaptive_gamma._version import __version__
-from adaptive_gamma.config import Settings, check_class_names, load_settings, variable_of
-from adaptive_gamma.errors import ConfigurationError, PolicyError
+from adaptive_gamma.cli.reload import Configuration, Reloader, watch_files
+from adaptive_gamma.config import Settings
+from adaptive_gamma.errors import ConfigurationError
 from adaptive_gamma.fleet import Fleet
-from adaptive_gamma.policy import CLASS_ALIASES, Policy, find_policy, load_policy
+from adaptive_gamma.policy import Policy
 from adaptive_gamma.proxy import DataPlane, ProxyServer
-from adaptive_gamma.routing import CLASSES
 
 __all__ = ["command"]
 
@@ -52,53 +51,19 @@ def command(
     """Run the reverse proxy in front of inference replicas.
 
     SIGTERM and SIGINT drain: open streams finish for drain.grace_s, then the rest is cut; a second signal cuts at
-    once. SIGHUP reads configuration and policy again; where a file is wrong, everything stays as it is.
+    once. SIGHUP reads configuration and policy again, and so does a change of the files where reload.watch_s is set;
+    where a file is wrong, everything stays as it is.
     """
     if workers > 1:
         raise ConfigurationError("--workers", "", _one_process(workers))
-    configuration = _Configuration(config, {"listen": listen, "admin": admin, "policy": policy})
+    configuration = Configuration(config, {"listen": listen, "admin": admin, "policy": policy})
     settings, loaded = configuration.load()
     _configure_logging(log_level)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(_serve(configuration, settings, loaded))
 
 
-class _Configuration:
-    """Where settings and policy come from: one file, the environment and the command line."""
-
-    def __init__(self, path: Path | None, overrides: Mapping[str, str | None]) -> None:
-        self._path = path
-        self._overrides = overrides
-
-    def load(self) -> tuple[Settings, Policy]:
-        """Read and check everything, at the start as at each reload.
-
-        Raises ConfigurationError, or PolicyError for a policy file that cannot be used.
-        """
-        settings = load_settings(self._path, overrides=self._overrides)
-        policy = _named_policy(settings, self.origin("policy"))
-        check_class_names(settings, {*CLASSES, *CLASS_ALIASES, *policy.classes}, self.origin)
-        return settings, policy
-
-    def origin(self, key: str) -> str:
-        """The option, variable or file that gave a dotted key."""
-        if self._overrides.get(key) is not None:
-            return f"--{key}"
-        return variable_of(key) or ("environment" if self._path is None else str(self._path))
-
-
-def _named_policy(settings: Settings, source: str) -> Policy:
-    """The policy the settings name; ``source`` is where they name it."""
-    try:
-        find_policy(settings.policy)
-    except PolicyError as error:
-        name = settings.policy
-        shown = repr(name if len(name) <= 60 else name[:57] + "...")
-        raise ConfigurationError(source, "policy", f"{shown}: {error.problem}", error.suggestion) from error
-    return load_policy(settings.policy)
-
-
-async def _serve(configuration: _Configuration, settings: Settings, policy: Policy) -> None:
+async def _serve(configuration: Configuration, settings: Settings, policy: Policy) -> None:
     fleet = Fleet(
         settings.replicas,
         scrape=settings.scrape,
@@ -121,9 +86,10 @@ async def _serve(configuration: _Configuration, settings: Settings, policy: Poli
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, told_to_stop)
-    reloader = _Reloader(configuration, plane)
+    reloader = Reloader(configuration, plane)
     loop.add_signal_handler(signal.SIGHUP, reloader.wanted)
     await server.start()
+    watch = loop.create_task(watch_files(configuration, reloader, plane), name="watch files")
     _log.info(
         "adaptive-gamma %s listening on %s, admin on %s, policy %s, mode %s, replicas %s",
         __version__,
@@ -135,55 +101,9 @@ async def _serve(configuration: _Configuration, settings: Settings, policy: Poli
     )
     _calm_collector()
     await stop.wait()
+    watch.cancel()
     await server.drain()
     _log.info("stopped")
-
-
-class _Reloader:
-    """Applies the configuration again when asked to, one reload at a time; the last request is never lost."""
-
-    def __init__(self, configuration: _Configuration, plane: DataPlane) -> None:
-        self._configuration = configuration
-        self._plane = plane
-        self._task: asyncio.Task[None] | None = None
-        self._again = False
-
-    def wanted(self) -> None:
-        """Reload now, or once more after the reload under way."""
-        self._again = True
-        if self._task is None:
-            self._task = asyncio.get_running_loop().create_task(self._run(), name="reload")
-            self._task.add_done_callback(self._ended)
-
-    async def _run(self) -> None:
-        while self._again:
-            self._again = False
-            try:
-                # In a thread, as a large fleet's file takes a fifth of a second to read.
-                settings, policy = await asyncio.to_thread(self._configuration.load)
-            except ConfigurationError as error:
-                self._plane.metrics.reload_failed()
-                _log.error("the configuration stays as it is: %s", error)
-                continue
-            if self._plane.draining:
-                return
-            try:
-                self._plane.apply(settings, policy, self._configuration.origin)
-            except ConfigurationError as error:
-                _log.error("the configuration stays as it is: %s", error)
-                continue
-            replicas = ", ".join(f"{replica.name}={replica.url}" for replica in settings.replicas)
-            _log.info(
-                "configuration loaded again: policy %s, mode %s, replicas %s", policy.name, settings.mode, replicas
-            )
-
-    def _ended(self, task: asyncio.Task[None]) -> None:
-        self._task = None
-        if not task.cancelled() and task.exception() is not None:
-            self._plane.metrics.reload_failed()
-            _log.error("a reload met a fault of ours", exc_info=task.exception())
-        if self._again and not task.cancelled():
-            self.wanted()
 
 
 def _one_process(workers: int) -> str:

@@ -1,6 +1,7 @@
 """What ``serve`` is told: the tree of settings and the loader that refuses what it does not know."""
 
 from adaptive_gamma.config.class_names import check_class_names
+from adaptive_gamma.config.file_watch import FileChanges, Stamp, stamp_of, stamps_of
 from adaptive_gamma.config.load import load_settings, variable_of
 from adaptive_gamma.config.settings import (
     AffinitySettings,
@@ -32,6 +33,7 @@ __all__ = [
     "CostCheckSettings",
     "DecisionSettings",
     "DrainSettings",
+    "FileChanges",
     "HealthSettings",
     "LearnSettings",
     "LimitSettings",
@@ -42,7 +44,10 @@ __all__ = [
     "RetrySettings",
     "ScrapeSettings",
     "Settings",
+    "Stamp",
     "check_class_names",
     "load_settings",
+    "stamp_of",
+    "stamps_of",
     "variable_of",
 ]
