@@ -116,9 +116,13 @@ async def serve(
     clock: TimeMachine | None = None,
     environment: Mapping[str, str] | None = None,
     gamma: int | str = 0,
+    write: bool = True,
     **settings: Any,
 ) -> AsyncIterator[Served]:
-    """The command in front of ``engines`` (or urls) as r0, r1, ...; killed at the end where it still runs."""
+    """The command in front of ``engines`` (or urls) as r0, r1, ...; killed at the end where it still runs.
+
+    With ``write`` False the configuration is the one that lies at ``tmp_path`` already.
+    """
     config = tmp_path / "serve.yaml"
     urls = [engine if isinstance(engine, str) else engine.url for engine in engines]
     values = {
@@ -128,7 +132,8 @@ async def serve(
         "replicas": [{"name": f"r{n}", "url": url, "gamma": gamma} for n, url in enumerate(urls)],
         **settings,
     }
-    config.write_text(yaml.safe_dump(values))
+    if write:
+        config.write_text(yaml.safe_dump(values))
     command = [sys.executable, "-m", "adaptive_gamma", "serve", "--config", str(config)]
     process = await asyncio.create_subprocess_exec(
         *command,
