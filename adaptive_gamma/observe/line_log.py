@@ -22,6 +22,8 @@ _log = logging.getLogger("adaptive_gamma.observe")
 MOST_WAITING = 50_000
 _BATCH = 1000
 _RETRY_S = 1.0
+_GATHER_S = 0.1
+"""Lines are written this long after the first of them, or at a full batch: each time costs the caller's thread too."""
 _MODE = 0o640
 
 
@@ -75,7 +77,8 @@ class LineLog:
                 self.dropped += 1
                 return
             self._waiting.append(line)
-            self._wake.notify()
+            if len(self._waiting) in (1, _BATCH):
+                self._wake.notify()
 
     def resize(self, *, max_bytes: int, files: int) -> None:
         """Go on with other limits."""
@@ -101,6 +104,7 @@ class LineLog:
             with self._wake:
                 while not (self._waiting or self._half or self._closing):
                     self._wake.wait()
+                self._wake.wait_for(lambda: self._closing or len(self._waiting) >= _BATCH, _GATHER_S)
                 if self._failing and not self._closing:
                     self._wake.wait_for(lambda: self._closing, _RETRY_S)
                 closing = self._closing

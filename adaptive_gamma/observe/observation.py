@@ -11,6 +11,7 @@ __all__ = ["VERSION", "Observation", "Place"]
 
 VERSION = 1
 _POOLS = ("plain", "speculative")
+_encode = json.JSONEncoder(ensure_ascii=True, allow_nan=False, separators=(",", ":")).encode
 
 
 class Place(NamedTuple):
@@ -63,8 +64,7 @@ class Observation(NamedTuple):
         for name in ("first_byte_s", "total_s"):
             if row[name] is not None:
                 row[name] = round(row[name], 6)
-        text = json.dumps({"v": VERSION, **row}, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
-        return text.encode("ascii")
+        return _encode({"v": VERSION, **row}).encode("ascii")
 
     @classmethod
     def from_mapping(cls, row: Mapping[str, Any]) -> Observation:

@@ -5,23 +5,23 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from adaptive_gamma.config import FileChanges, stamps_of
+from adaptive_gamma.config import FileChanges, Stamp, stamps_of
 
 
-def look(changes: FileChanges, loaded: dict[Path, object], path: Path) -> bool:
-    return changes.changed(loaded, stamps_of([path]))  # type: ignore[arg-type]
+def look(changes: FileChanges, loaded: dict[Path, Stamp], path: Path) -> bool:
+    return changes.changed(loaded, stamps_of([path]))
 
 
 def test_a_change_counts_once_it_is_at_rest(tmp_path: Path) -> None:
     path, changes = tmp_path / "file", FileChanges()
     path.write_text("one")
-    loaded = dict(stamps_of([path]))
+    loaded = stamps_of([path])
     assert not look(changes, loaded, path)
     for text in ("two three", "two three four", "two three four five"):
         path.write_text(text)
         assert not look(changes, loaded, path), "it is still being written"
     assert look(changes, loaded, path)
-    loaded = dict(stamps_of([path]))
+    loaded = stamps_of([path])
     assert not look(changes, loaded, path)
     assert not look(changes, loaded, path)
 
@@ -31,7 +31,7 @@ def test_the_same_size_at_the_same_time_in_another_file(tmp_path: Path) -> None:
     for each in (path, other):
         each.write_text("abc")
         os.utime(each, ns=(10**18, 10**18))
-    loaded = dict(stamps_of([path]))
+    loaded = stamps_of([path])
     other.replace(path)
     assert [look(changes, loaded, path) for _ in range(2)] == [False, True]
 
@@ -39,13 +39,13 @@ def test_the_same_size_at_the_same_time_in_another_file(tmp_path: Path) -> None:
 def test_a_file_that_goes_and_comes_back(tmp_path: Path) -> None:
     path, changes = tmp_path / "file", FileChanges()
     path.write_text("abc")
-    loaded = dict(stamps_of([path]))
+    loaded = stamps_of([path])
     text = path.read_bytes()
     path.unlink()
     assert not look(changes, loaded, path), "an editor puts it back at once"
     path.write_bytes(text)
     assert [look(changes, loaded, path) for _ in range(2)] == [False, True]
-    loaded = dict(stamps_of([path]))
+    loaded = stamps_of([path])
     path.unlink()
     assert [look(changes, loaded, path) for _ in range(2)] == [False, True]
 
@@ -56,7 +56,7 @@ def test_a_mounted_config_map_is_swapped_as_a_whole(tmp_path: Path) -> None:
     mount.mkdir()
     _swap(mount, "..v1", "one")
     (mount / "serve.yaml").symlink_to("..data/serve.yaml")
-    loaded = dict(stamps_of([mount / "serve.yaml"]))
+    loaded = stamps_of([mount / "serve.yaml"])
     assert not look(changes, loaded, mount / "serve.yaml")
     _swap(mount, "..v2", "two")
     assert [look(changes, loaded, mount / "serve.yaml") for _ in range(2)] == [False, True]

@@ -155,9 +155,12 @@ def test_a_device_without_room(caplog: pytest.LogCaptureFixture) -> None:
 
 def test_many_threads_lose_nothing(tmp_path: Path) -> None:
     log = made(tmp_path / "log", max_bytes=50_000, files=1000)
-    threads = [
-        threading.Thread(target=lambda k=k: [log.add(line(1000 * k + n)) for n in range(1000)]) for k in range(4)
-    ]
+
+    def add(first: int) -> None:
+        for n in range(1000):
+            log.add(line(first + n))
+
+    threads = [threading.Thread(target=add, args=(1000 * k,)) for k in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:

@@ -12,7 +12,7 @@ import yaml
 
 from adaptive_gamma.observe import read_log
 from adaptive_gamma.policy import find_policy
-from tests.support.gated_engine import DEADLINE_S, EngineExchange, GatedEngine
+from tests.support.gated_engine import DEADLINE_S, EngineExchange, GatedEngine, answer_json
 from tests.support.raw_client import post
 from tests.support.served import Served, serve
 
