@@ -69,7 +69,12 @@ class Observed:
         return max(self._clock() - self._began, 0.0)
 
     def ended(self, record: DecisionRecord) -> None:
-        """The try has ended as the record says."""
+        """The try has ended as the record says. The answer may be told to be over only after that."""
+        tail, self._tail = self._tail, b""
+        if record.outcome == "ok":
+            # A quote inside a JSON string has a backslash before it, so that no text of an answer looks like this.
+            counts = _TOKENS.findall(tail)
+            self.output_tokens = int(counts[-1]) if counts else None
         self._keeper.ended(record)
 
     def feed(self, pieces: list[bytes]) -> None:
@@ -79,11 +84,7 @@ class Observed:
         self._tail = last[-_TAIL:] if len(last) >= _TAIL else b"".join((self._tail, *pieces))[-_TAIL:]
 
     def finish(self, *, whole: bool) -> None:
-        tail, self._tail = self._tail, b""
-        # A quote inside a JSON string has a backslash before it, so that no text of an answer looks like this.
-        counts = _TOKENS.findall(tail)
-        if whole and counts:
-            self.output_tokens = int(counts[-1])
+        """All there is to know is known when the record is closed."""
 
     def as_dict(self) -> dict[str, Any]:
         """The two places as ``/decisions`` shows them."""
@@ -105,7 +106,8 @@ class ObservationKeeper:
     def __init__(self, settings: ObserveSettings, source: str = "settings") -> None:
         self._log = _opened(settings, source)
         self._kept: deque[tuple[float, bytes]] = deque(maxlen=settings.keep)
-        self._finished = [0, 0, 0]
+        self._former: list[LineLog] = []
+        """Logs before this one, for what they have counted; each may still be written."""
         self._requests: dict[tuple[str, str], int] = {}
         self._predicted: dict[tuple[str, str], float] = {}
 
@@ -120,7 +122,7 @@ class ObservationKeeper:
         before, self._log = self._log, log
         if before is not None and before is not log:
             before.finish()
-            self._finished = [a + b for a, b in zip(self._finished, _counts(before), strict=True)]
+            self._former.append(before)
         if log is not None:
             log.resize(max_bytes=settings.max_bytes, files=settings.files)
         if settings.keep != self._kept.maxlen:
@@ -195,8 +197,8 @@ class ObservationKeeper:
             ("class", "choice"),
             [("_total", key, seconds) for key, seconds in list(self._predicted.items())],
         )
-        now = [0, 0, 0] if self._log is None else _counts(self._log)
-        written, dropped, errors = (a + b for a, b in zip(self._finished, now, strict=True))
+        logs = [*self._former, *([] if self._log is None else [self._log])]
+        written, dropped, errors = (sum(counts) for counts in zip((0, 0, 0), *map(_counts, logs), strict=True))
         for name, text, value in (
             ("lines_written", "Observations written to the log.", written),
             ("lines_dropped", "Observations that the log has lost, as it could not be written for too long.", dropped),
@@ -206,8 +208,8 @@ class ObservationKeeper:
 
     def close(self) -> None:
         """Write what is waiting; at most for some seconds."""
-        if self._log is not None:
-            self._log.close()
+        for log in (*self._former, *([] if self._log is None else [self._log])):
+            log.close()
 
 
 def _opened(settings: ObserveSettings, source: str) -> LineLog | None:
