@@ -4,7 +4,10 @@ VENV ?= .venv
 BIN = $(VENV)/bin
 PIP = $(BIN)/python -m pip --disable-pip-version-check install --quiet
 
-.PHONY: demo test lint types unit bench soak lock clean
+# llama.cpp b9093, whose requests may name a gamma: not to be had beside the current build, so it has its own.
+B9093 ?= .venv-b9093
+
+.PHONY: demo test test-actuator lint types unit bench soak lock clean
 
 demo: $(VENV)/.demo
 	$(BIN)/adaptive-gamma demo
@@ -20,6 +23,10 @@ types: $(VENV)/.dev
 
 unit: $(VENV)/.dev
 	$(BIN)/pytest
+
+# Gamma set on real engines: on the build that heeds it, and on the current one, which ignores it. 29 MB are fetched.
+test-actuator: $(VENV)/.dev $(B9093)/.made
+	$(BIN)/pytest -s tests/e2e/test_set_gamma.py
 
 # `make bench BENCH="--quick --only requests"`: the options are those of `python -m benchmarks --help`.
 bench: $(VENV)/.dev
@@ -45,6 +52,11 @@ $(VENV)/.dev: $(VENV)/bin/python requirements/dev.txt pyproject.toml
 	$(PIP) --no-deps --no-build-isolation -e .
 	@touch $@ $(VENV)/.demo
 
+$(B9093)/.made: requirements/b9093.txt
+	$(PYTHON) -m venv $(B9093)
+	$(B9093)/bin/python -m pip --disable-pip-version-check install --quiet --require-hashes -r requirements/b9093.txt
+	@touch $@
+
 # Writes the lock files anew: versions and hashes only, no address of any host.
 lock: $(VENV)/.dev
 	$(BIN)/python -m pip install --quiet uv
@@ -52,6 +64,8 @@ lock: $(VENV)/.dev
 		--no-annotate --extra demo -o requirements/demo.txt pyproject.toml requirements/build.in
 	$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header \
 		--no-annotate --extra dev -o requirements/dev.txt pyproject.toml requirements/build.in
+	$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header \
+		--no-annotate -o requirements/b9093.txt requirements/b9093.in
 
 clean:
-	rm -rf $(VENV) dist build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(B9093) dist build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

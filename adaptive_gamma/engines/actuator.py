@@ -34,6 +34,10 @@ class GammaActuator(Protocol):
 
     paths: frozenset[str]
     """Of the requests that ``request_field`` goes with, and whose answers are worth a look."""
+    field_names: frozenset[str]
+    """What ``request_field`` may be called. A request whose client set one itself is left alone."""
+    answer_mark: bytes
+    """Stands in the JSON text of an answer, or in the line of a stream, that ``answered`` can read; empty: in none."""
 
     @property
     def can_set(self) -> bool:

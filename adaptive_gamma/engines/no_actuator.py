@@ -17,6 +17,8 @@ class NoActuator:
     smallest_gamma = 0
     can_set = False
     paths: frozenset[str] = frozenset()
+    field_names: frozenset[str] = frozenset()
+    answer_mark = b""
     state: ActuatorState = "ready"
     problem: str | None = None
     waits_for: str | None = None

@@ -53,6 +53,8 @@ class PerRequestActuator:
     smallest_gamma = 0
     can_set = True
     paths = frozenset({"/completion", "/v1/chat/completions", "/v1/completions"})
+    field_names = frozenset({_FIELD})
+    answer_mark = b'"timings"'
 
     def __init__(self, replica: str) -> None:
         self._replica = replica

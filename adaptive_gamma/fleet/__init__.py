@@ -4,7 +4,7 @@ from adaptive_gamma.fleet.control import GammaControl
 from adaptive_gamma.fleet.cost_check import CostCheck, CostFinding
 from adaptive_gamma.fleet.fleet import AcceptanceSink, Fleet
 from adaptive_gamma.fleet.gamma import GammaMismatch
-from adaptive_gamma.fleet.gamma_control import GammaField, ReplicaControl
+from adaptive_gamma.fleet.gamma_control import AnswerWatch, GammaField, ReplicaControl
 from adaptive_gamma.fleet.health import HealthMonitor
 from adaptive_gamma.fleet.open_requests import OpenRequest
 from adaptive_gamma.fleet.options import FleetOptions
@@ -15,6 +15,7 @@ __all__ = [
     "AcceptancePrior",
     "AcceptanceSink",
     "AcceptanceWindow",
+    "AnswerWatch",
     "CostCheck",
     "CostFinding",
     "DraftCounts",

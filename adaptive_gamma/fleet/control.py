@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Literal
 
 from adaptive_gamma.config.settings import ControlSettings, ScrapeSettings
 from adaptive_gamma.engines import GammaActuator, actuator_for
 from adaptive_gamma.fleet.fleet import Fleet
-from adaptive_gamma.fleet.gamma_control import GammaField, ReplicaControl, rules_of
+from adaptive_gamma.fleet.gamma_control import AnswerWatch, GammaField, ReplicaControl, rules_of
 from adaptive_gamma.fleet.replica import FleetReplica
 from adaptive_gamma.routing.gamma_candidates import GammaPrices
 
@@ -52,6 +52,8 @@ class GammaControl:
         self._mode: Literal["act", "observe"] = "observe"
         self._controls: dict[FleetReplica, ReplicaControl] = {}
         self._by_name: dict[str, ReplicaControl] = {}
+        self.field_names: frozenset[str] = frozenset()
+        """Fields that requests may be given. One whose client set such a field itself is to be left alone."""
         self._task: asyncio.Task[None] | None = None
         self._looking: set[ReplicaControl] = set()
         self._withdrawn: set[ReplicaControl] = set()
@@ -100,6 +102,7 @@ class GammaControl:
             self._drop(control)
         self._controls = controls
         self._by_name = {replica.name: control for replica, control in controls.items()}
+        self.field_names = frozenset[str]().union(*(control.actuator.field_names for control in controls.values()))
 
     async def start(self) -> None:
         """Start looking."""
@@ -129,16 +132,12 @@ class GammaControl:
             return None
         return control.field()
 
-    def watches(self, replica: str, path: str) -> bool:
-        """Whether answers of a replica to requests of a path are to be told to :meth:`answered`."""
+    def watch(self, replica: str, path: str, sent: int | None, request_class: str) -> AnswerWatch | None:
+        """Who is to be told of the answer to a request that carried ``sent``; None where nobody is."""
         control = self._by_name.get(replica)
-        return control is not None and path in control.actuator.paths and control.problem is None
-
-    def answered(self, replica: str, sent: int | None, request_class: str, body: Mapping[str, object]) -> None:
-        """A request was answered with 200; ``body`` is the JSON object of the answer, or the last one of its stream."""
-        control = self._by_name.get(replica)
-        if control is not None:
-            control.answered(sent, request_class, body, self._clock())
+        if control is None or path not in control.actuator.paths or control.problem is not None:
+            return None
+        return AnswerWatch(control, sent, request_class, self._clock)
 
     def refused(self, replica: str, sent: int | None, status: int) -> None:
         """A request was refused by the engine as wrong (400, 422)."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, Protocol
 
 from adaptive_gamma.config.settings import ControlSettings
@@ -18,7 +18,7 @@ from adaptive_gamma.routing.gamma_pilot import GammaPilot
 from adaptive_gamma.routing.load import batch_of
 from adaptive_gamma.routing.set_gamma import GammaRules
 
-__all__ = ["GammaField", "ReplicaControl", "rules_of"]
+__all__ = ["AnswerWatch", "GammaField", "ReplicaControl", "rules_of"]
 
 _log = logging.getLogger("adaptive_gamma.fleet")
 _LEAST_WEIGHT = 1e-3
@@ -234,6 +234,25 @@ class ReplicaControl:
         foreign = (batch_of(state, now) or 0) - state.in_flight
         if foreign > 0:
             self._mix[policy.default_class] = self._mix.get(policy.default_class, 0.0) + foreign
+
+
+class AnswerWatch(NamedTuple):
+    """Takes in one answer of a replica whose gamma is set."""
+
+    control: ReplicaControl
+    sent: int | None
+    """The gamma that the request carried; None: nothing of ours."""
+    request_class: str
+    clock: Callable[[], float]
+
+    @property
+    def mark(self) -> bytes:
+        """Stands in the JSON text that :meth:`answered` can read."""
+        return self.control.actuator.answer_mark
+
+    def answered(self, body: Mapping[str, object]) -> None:
+        """The answer (200) is over; ``body`` is its JSON object, or the last one of its stream with the mark."""
+        self.control.answered(self.sent, self.request_class, body, self.clock())
 
 
 def _rounded(value: float | None, digits: int = 4) -> float | None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from adaptive_gamma.proxy.answers import ErrorAnswer, error_body, shortened
 from adaptive_gamma.proxy.endpoints import Endpoint, Handling
+from adaptive_gamma.proxy.engine_body import may_carry_gamma
 from adaptive_gamma.proxy.exchange import Exchange
 from adaptive_gamma.proxy.headers import ClientHeaders, Pairs
 from adaptive_gamma.proxy.intake import Intake
@@ -89,6 +90,7 @@ class DataPath:
             SearchExchange(plane, connection, intake, body, needs).begin()
         else:
             exchange = Exchange(plane, connection, intake, body, needs, locality, learn=endpoint.generates)
+            exchange.takes_gamma = endpoint.generates and may_carry_gamma(plane.control, request)
             if request is not None and endpoint.generates and plane.fleet.learning is not None and request.one_choice:
                 exchange.learn_acceptance = True
                 exchange.asking = request if plane.settings.learn.ask == "usage" and request.streams else None

@@ -14,16 +14,16 @@ from typing import TYPE_CHECKING
 from adaptive_gamma.errors import ConnectError, NoReplica, UpstreamError, UpstreamTimeout
 from adaptive_gamma.proxy.answers import ErrorAnswer, error_body, speaks_messages
 from adaptive_gamma.proxy.choice import Choice
+from adaptive_gamma.proxy.engine_body import NOTHING_SENT, EngineBody, engine_body, watch_of
 from adaptive_gamma.proxy.headers import Pairs, choice_lines, passed_to_client
 from adaptive_gamma.proxy.held import HeldAnswer
-from adaptive_gamma.proxy.listening import AnswerTap, answer_tap
+from adaptive_gamma.proxy.listening import AnswerTap, answer_tap, fitting
 from adaptive_gamma.proxy.metrics import NO_REPLICA
 from adaptive_gamma.proxy.no_replica import none_left, waited_too_long
 from adaptive_gamma.proxy.upstream import UpstreamCall
 from adaptive_gamma.routing import Pool, RequestNeeds, is_capable
 
 if TYPE_CHECKING:
-    from adaptive_gamma.engines import StreamAsk
     from adaptive_gamma.fleet.open_requests import OpenRequest
     from adaptive_gamma.proxy.client_connection import ClientConnection
     from adaptive_gamma.proxy.data_plane import DataPlane
@@ -46,9 +46,9 @@ class Exchange:
     """Carries one request out, on the replica the decision names and, where that is safe, on another after it."""
 
     __slots__ = (
-        "_added", "_began", "_body", "_call", "_choice", "_client", "_held", "_learn", "_locality", "_needs", "_open",
-        "_outcome", "_passing", "_plane", "_pool", "_record", "_replica", "_request", "_request_class", "_retries",
-        "_retry_reason", "_status", "_tap", "_tried", "asking", "learn_acceptance",
+        "_began", "_body", "_call", "_choice", "_client", "_held", "_learn", "_locality", "_needs", "_open", "_outcome",
+        "_passing", "_plane", "_pool", "_record", "_replica", "_request", "_request_class", "_retries",
+        "_retry_reason", "_sent", "_status", "_tap", "_tried", "asking", "learn_acceptance", "takes_gamma",
     )  # fmt: skip
 
     def __init__(
@@ -88,10 +88,9 @@ class Exchange:
         """The class in the policy's words, once decided."""
         self._outcome = "client_closed"
         self._status: int | None = None
-        self._added: StreamAsk | None = None
-        """What the engine was asked in the client's place."""
-        self.learn_acceptance = False
-        """Whether the answer may tell how the drafts of one request fared."""
+        self._sent: EngineBody = NOTHING_SENT
+        self.learn_acceptance = self.takes_gamma = False
+        """Whether the answer may tell how the drafts of one request fared, and the request may be given a gamma."""
         self.asking: JsonRequest | None = None
         """The request, where the engine may have to be asked for that."""
 
@@ -179,10 +178,10 @@ class Exchange:
         plane, request, body = self._plane, self._request, self._body
         self._replica, self._pool, self._outcome, self._status = name, pool, "client_closed", None
         upstream = plane.upstreams[name]
-        self._added = None
-        if self.asking is not None and (asked := plane.asked(name, request.path, self.asking, body)) is not None:
-            body, self._added = asked
-        readable = self._added is not None
+        if self.asking is not None or self.takes_gamma:
+            self._sent = engine_body(plane, name, request.path, body, self.asking, takes_gamma=self.takes_gamma)
+            body = self._sent.body
+        readable = body is not self._body
         head = request.engine_head(upstream.host_header, plane.engine_key, len(body), readable=readable)
         self._open = plane.fleet.open_request(name, self._request_class).begin()
         self._call = call = UpstreamCall(upstream, self, request.method, head, body)
@@ -244,7 +243,7 @@ class Exchange:
         self._passing = True
         self._status = status
         # Nothing is sent again from here on, and a stream may be long.
-        self._body, self.asking = b"", None
+        self._body, self.asking, self._sent = b"", None, NOTHING_SENT
         if self._call is not None:
             self._call.forget_request()
         lines, has_length = passed_to_client(headers, status)
@@ -320,17 +319,17 @@ class Exchange:
 
     def _tapped(self, status: int, headers: Pairs) -> Pairs:
         """Look at the answer as it passes, where it may tell something; the headers that fit what passes."""
-        choice, added, record = self._choice, self._added, self._record
-        known = added is None and not self.learn_acceptance and choice is not None and choice.gamma is not None
-        if known and not self._request.stores and (record is None or record.observed is None):
+        name, choice, sent, record, watch = self._replica, self._choice, self._sent, self._record, None
+        if self.takes_gamma:
+            watch = watch_of(self._plane.control, name, self._request.path, status, sent, self._request_class)
+        known = sent.added is None and not self.learn_acceptance and choice is not None and choice.gamma is not None
+        if known and watch is None and not self._request.stores and (record is None or record.observed is None):
             return headers
         request_class = self._request_class if self.learn_acceptance else None
-        self._tap = tap = answer_tap(
-            self._plane, self._replica, status, headers, request_class, added, record=record, request=self._request
+        self._tap = answer_tap(
+            self._plane, name, status, headers, request_class, sent.added, watch, record=record, request=self._request
         )
-        if tap is not None and tap.removes:
-            return [pair for pair in headers if pair[0] != b"content-length"]
-        return headers
+        return fitting(self._tap, headers)
 
     def _finish_tap(self, *, whole: bool = True) -> None:
         """Nothing more comes of the answer: learn from it what it says, and pass on what was held back of it."""

@@ -13,7 +13,7 @@ from adaptive_gamma.proxy.headers import Pairs
 
 if TYPE_CHECKING:
     from adaptive_gamma.engines import StreamAsk
-    from adaptive_gamma.fleet import Fleet
+    from adaptive_gamma.fleet import AnswerWatch, Fleet
 
 __all__ = ["ResponseTap"]
 
@@ -36,7 +36,7 @@ class ResponseTap:
     these end in where it is longer, up to 256 KiB.
     """
 
-    __slots__ = ("_class", "_fleet", "_kept", "_log", "_remover", "_replica", "_stream")
+    __slots__ = ("_class", "_fleet", "_kept", "_log", "_remover", "_replica", "_stream", "_watch")
 
     def __init__(
         self,
@@ -47,12 +47,14 @@ class ResponseTap:
         request_class: str | None = None,
         log: ReportLog | None = None,
         added: StreamAsk | None = None,
+        watch: AnswerWatch | None = None,
     ) -> None:
         self._fleet = fleet
         self._replica = fleet.by_name(replica)
         self._stream = stream
         self._class = request_class
         self._log = log
+        self._watch = watch
         self._remover = None if added is None else EventRemover(added)
         self._kept: bytearray | None = bytearray()
 
@@ -67,6 +69,7 @@ class ResponseTap:
         request_class: str | None,
         log: ReportLog,
         added: StreamAsk | None = None,
+        watch: AnswerWatch | None = None,
     ) -> ResponseTap | None:
         """A tap where the answer may tell something that is wanted, else None.
 
@@ -78,11 +81,12 @@ class ResponseTap:
             request_class: the class that the acceptance is of; None where it is not to be learned.
             log: which replicas report.
             added: how the request was made to ask for a report.
+            watch: is told what the answer says, where that is wanted.
         """
         state = fleet.by_name(replica).state
         if fleet.learning is None or state.speculative is False:
             request_class = None
-        if status != 200 or (request_class is None and state.gamma is not None and added is None):
+        if status != 200 or (request_class is None and state.gamma is not None and added is None and watch is None):
             return None
         kind = coding = b""
         for name, value in headers:
@@ -94,12 +98,12 @@ class ResponseTap:
         if not (stream or kind.startswith(b"application/json")) or coding not in (b"", b"identity"):
             return None
         if stream and added is not None:
-            return cls(fleet, replica, stream=True, request_class=request_class, log=log, added=added)
+            return cls(fleet, replica, stream=True, request_class=request_class, log=log, added=added, watch=watch)
         if request_class is not None and not log.worth_a_look(replica, "stream" if stream else "body"):
             request_class = None
-        if request_class is None and state.gamma is not None:
+        if request_class is None and state.gamma is not None and watch is None:
             return None
-        return cls(fleet, replica, stream=stream, request_class=request_class, log=log)
+        return cls(fleet, replica, stream=stream, request_class=request_class, log=log, watch=watch)
 
     @property
     def removes(self) -> bool:
@@ -133,16 +137,19 @@ class ResponseTap:
         del kept[: line if len(kept) - line <= _LONG_EVENT else start]
 
     def _read(self, kept: bytearray, whole: bool) -> None:
-        dialect = self._replica.dialect
-        text = _last_line(kept, dialect.acceptance_mark) if self._stream else bytes(kept)
+        watch, body = self._watch, None
+        mark = self._replica.dialect.acceptance_mark if watch is None else watch.mark
+        text = _last_line(kept, mark) if self._stream else bytes(kept)
         reported = False
-        if text is not None and dialect.acceptance_mark in text:
+        if text is not None and mark in text:
             try:
                 body = from_json(text)
             except ValueError:
                 body = None
             if isinstance(body, dict):
                 reported = self._tell(body)
+        if watch is not None and whole and not isinstance(body, dict):
+            watch.answered({})
         if self._class is not None and self._log is not None and (whole or reported):
             kind: Kind = "asked" if self._remover is not None else "stream" if self._stream else "body"
             self._log.looked(self._replica.name, kind, reported=reported)
@@ -152,6 +159,8 @@ class ResponseTap:
         name, acceptance = self._replica.name, None
         try:
             self._fleet.note_response(name, body)
+            if self._watch is not None:
+                self._watch.answered(body)
             choices = body.get("choices")
             if self._class is not None and not (isinstance(choices, list) and len(choices) > 1):
                 acceptance = self._replica.dialect.acceptance_from_response(body)

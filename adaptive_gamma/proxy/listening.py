@@ -10,11 +10,12 @@ from adaptive_gamma.proxy.stored_responses import ResponseIdListener
 
 if TYPE_CHECKING:
     from adaptive_gamma.engines import StreamAsk
+    from adaptive_gamma.fleet import AnswerWatch
     from adaptive_gamma.proxy.data_plane import DataPlane
     from adaptive_gamma.proxy.decision_log import DecisionRecord
     from adaptive_gamma.proxy.intake import Intake
 
-__all__ = ["AnswerTap", "ListenedTap", "Listener", "answer_tap"]
+__all__ = ["AnswerTap", "ListenedTap", "Listener", "answer_tap", "fitting"]
 
 
 class Listener(Protocol):
@@ -61,6 +62,7 @@ def answer_tap(
     headers: Pairs,
     request_class: str | None,
     added: StreamAsk | None,
+    watch: AnswerWatch | None = None,
     *,
     record: DecisionRecord | None,
     request: Intake,
@@ -74,12 +76,14 @@ def answer_tap(
         headers: of the answer.
         request_class: the class that the acceptance is of; None where it is not to be learned.
         added: how the request was made to ask for a report.
+        watch: is told whether the engine drafted as it was asked to.
         record: of the decision; the request may be observed.
         request: the request; its answer may create a response that is stored.
     """
     tap = ResponseTap.wanted(
-        plane.fleet, replica, status, headers, request_class=request_class, log=plane.reports, added=added
-    )
+        plane.fleet, replica, status, headers,
+        request_class=request_class, log=plane.reports, added=added, watch=watch,
+    )  # fmt: skip
     observed = None if record is None else record.observed
     if observed is None and not request.stores:
         return tap
@@ -97,3 +101,10 @@ def answer_tap(
     if request.stores and status == 200 and coding in (b"", b"identity"):
         listeners.append(ResponseIdListener(plane.stored, replica, stream=stream))
     return ListenedTap(tap, listeners) if listeners else tap
+
+
+def fitting(tap: AnswerTap | None, headers: Pairs) -> Pairs:
+    """The headers of an answer that fit what the tap passes on of it."""
+    if tap is None or not tap.removes:
+        return headers
+    return [pair for pair in headers if pair[0] != b"content-length"]

@@ -44,6 +44,8 @@ class LiveActuator:
     smallest_gamma = 0
     can_set = True
     paths: frozenset[str] = frozenset()
+    field_names: frozenset[str] = frozenset()
+    answer_mark = b""
     state: ActuatorState = "verified"
     problem: str | None = None
     waits_for: str | None = None
@@ -119,7 +121,10 @@ class Scene:
             taken = round(40 * drafted * accepted)
             timings = {"predicted_n": 40 + taken, "draft_n": 40 * drafted, "draft_n_accepted": taken}
             body = {"timings": timings if drafted else {"predicted_n": 40}}
-            self.control.answered("r", None if sent is None else sent.gamma, "chat", body)
+            watch = self.control.watch("r", path, None if sent is None else sent.gamma, "chat")
+            if watch is not None:
+                assert watch.mark == b'"timings"'
+                watch.answered(body)
 
 
 @contextlib.asynccontextmanager
@@ -253,7 +258,7 @@ async def test_per_request_stops_when_ignored_and_the_fleet_says_so(caplog: pyte
         (note,) = [note for note in row["notes"] if "gamma" in note]
         print(note)
         assert note.startswith("gamma cannot be set: the engine ignores speculative.n_max: 3 answers in a row")
-        assert not at.control.watches("r", CHAT)
+        assert at.control.watch("r", CHAT, None, "chat") is None
         assert len([r for r in caplog.records if r.levelno == logging.ERROR]) == 1
 
 

@@ -322,14 +322,14 @@ async def test_each_try_asks_as_its_own_engine_needs_it() -> None:
             {"name": "r1", "url": engine.url, "gamma": 3},
         ]
         async with learning_proxy(busy, learn=ASK, replicas=replicas) as (proxy, learned):
-            for _ in range(4):
+            for _ in range(12):
                 answer = await proxy.ask(post(body=raw))
                 assert answer.body == stream_body(usage=False)
         assert {request.body[1:30] for request in busy.requests if request.method == "POST"} == {
             b'"return_spec_tokens_details":'
         }
         assert {request.body for request in engine.requests} == {b'{"stream_options":{"include_usage":true},' + raw[1:]}
-        assert learned.replicas == ["r1"] * 4
+        assert learned.replicas == ["r1"] * 12
 
 
 async def test_an_engine_that_never_reports_is_hardly_asked_any_more(caplog: pytest.LogCaptureFixture) -> None:

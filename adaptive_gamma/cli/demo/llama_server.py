@@ -74,6 +74,9 @@ class LlamaServer:
     Start it from a thread that outlives it: Linux ties "die with the parent" to the starting thread.
     """
 
+    program: Sequence[str] = (sys.executable, "-m", "adaptive_gamma.cli.demo.llama_server")
+    """What is run, with the options of ``main``; it says where it listens and serves until SIGTERM."""
+
     def __init__(
         self,
         model: Path,
@@ -124,7 +127,7 @@ class LlamaServer:
             raise LlamaServerError("the server is already started")
         self._log = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the process, closed by stop()
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "adaptive_gamma.cli.demo.llama_server", *self._arguments],
+            [*self.program, *self._arguments],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=self._log,
