@@ -37,7 +37,7 @@ from adaptive_gamma.roofline.calibrate import (
     compare_models,
 )
 
-__all__ = ["BuiltPolicy", "PolicyWishes", "policy_from_sweep"]
+__all__ = ["BuiltPolicy", "JudgedSweep", "PolicyWishes", "judged_sweep", "policy_from_sweep"]
 
 VLLM_CAPTURE_LIMIT = 512
 """What vLLM captures up to by default on an H200 and smaller (PR #54418)."""
@@ -72,6 +72,16 @@ class PolicyWishes:
 
 
 @dataclass(frozen=True, slots=True)
+class JudgedSweep:
+    """A sweep of which is known what may be believed."""
+
+    cells: Cells
+    observations: SweepObservations
+    findings: tuple[ImportFinding, ...]
+    """Of the import, the cells and the observations."""
+
+
+@dataclass(frozen=True, slots=True)
 class BuiltPolicy:
     """A policy and how it came to be."""
 
@@ -79,12 +89,19 @@ class BuiltPolicy:
     calibration: Calibration
     ranked: tuple[RankedModel, ...]
     """Every model that was tried, the best first; empty where one was asked for."""
-    observations: SweepObservations
-    findings: tuple[ImportFinding, ...]
-    """Of the cells and of the observations, beside those of the import."""
 
 
-def policy_from_sweep(sweep: Sweep, wishes: PolicyWishes) -> BuiltPolicy:
+def judged_sweep(sweep: Sweep, wishes: PolicyWishes) -> JudgedSweep:
+    """What of a sweep may be believed, and why the rest may not.
+
+    Raises SweepError for rows of several engines or drafters.
+    """
+    cells = sweep_cells(sweep.rows)
+    seen = sweep_observations(cells, prompts_cached=wishes.prompts_cached, fit_acceptance=wishes.fit_acceptance)
+    return JudgedSweep(cells, seen, (*sweep.findings, *cells.findings, *seen.findings))
+
+
+def policy_from_sweep(sweep: JudgedSweep, wishes: PolicyWishes) -> BuiltPolicy:
     """Calibrate and build.
 
     Raises:
@@ -92,17 +109,15 @@ def policy_from_sweep(sweep: Sweep, wishes: PolicyWishes) -> BuiltPolicy:
         UnderDetermined: where the rows cannot tell the numbers of any model, in words.
         PolicyError: for wishes that contradict each other.
     """
-    cells = sweep_cells(sweep.rows)
-    seen = sweep_observations(cells, prompts_cached=wishes.prompts_cached, fit_acceptance=wishes.fit_acceptance)
-    findings = (*cells.findings, *seen.findings)
+    cells, seen = sweep.cells, sweep.observations
     if not seen.observations:
-        raise _nothing_usable((*sweep.findings, *findings))
+        raise _nothing_usable(sweep.findings)
     if not seen.curves and wishes.family is None and not wishes.fit_acceptance:
-        raise _no_acceptance((*sweep.findings, *findings))
+        raise _no_acceptance(sweep.findings)
     limit = _capture_limit(cells, wishes)
     fitted, ranked = _calibrated(seen, wishes, limit)
     curves = _policy_curves(seen, fitted)
-    inputs, assumed = _inputs(cells, seen, fitted, curves, wishes, (*sweep.findings, *findings))
+    inputs, assumed = _inputs(cells, seen, fitted, curves, wishes, sweep.findings)
     evidence = parse_section(Evidence, evidence_of(cells, seen, curves, _fitted_tokens(fitted)), SOURCE, "evidence")
     model = wishes.model_name or next((row.model for row in seen.rows if row.model), None)
     policy = build_policy(
@@ -115,7 +130,7 @@ def policy_from_sweep(sweep: Sweep, wishes: PolicyWishes) -> BuiltPolicy:
         evidence=evidence,
         source=SOURCE,
     )
-    return BuiltPolicy(policy, fitted, ranked, seen, findings)
+    return BuiltPolicy(policy, fitted, ranked)
 
 
 def _nothing_usable(findings: Sequence[ImportFinding]) -> SweepError:

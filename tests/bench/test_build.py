@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from adaptive_gamma.bench import StepSeen, SweepRow, row_to_json
-from adaptive_gamma.bench.build import BuiltPolicy, PolicyWishes, policy_from_sweep
+from adaptive_gamma.bench.build import BuiltPolicy, PolicyWishes, judged_sweep, policy_from_sweep
 from adaptive_gamma.bench.importers import Sweep, read_sweep
 from adaptive_gamma.errors import PolicyError, SweepError
 from adaptive_gamma.policy import (
@@ -30,8 +30,12 @@ from tests.bench.synthetic import COST, CURVES, at_line, drafted, measured, row
 FAST = PolicyWishes(step_time="linear", family=family_named("eagle3"), bootstrap=0)
 
 
+def from_sweep(sweep: Sweep, wishes: PolicyWishes) -> BuiltPolicy:
+    return policy_from_sweep(judged_sweep(sweep, wishes), wishes)
+
+
 def built(rows: Iterable[SweepRow], wishes: PolicyWishes = FAST) -> BuiltPolicy:
-    return policy_from_sweep(Sweep(tuple(rows), ()), wishes)
+    return from_sweep(Sweep(tuple(rows), ()), wishes)
 
 
 def through_a_file(policy: Policy, folder: Path) -> dict[str, Any]:
@@ -232,8 +236,25 @@ def test_an_engines_schedule_prices_the_same_traffic(whole: BuiltPolicy) -> None
 def test_real_random_data_is_refused_with_its_reason() -> None:
     sweep = read_sweep([DATA / "bench" / "spec_random_c16.json"])
     with pytest.raises(SweepError, match="made-up prompts") as caught:
-        policy_from_sweep(sweep, replace(FAST, family=None, step_time=None))
+        from_sweep(sweep, replace(FAST, family=None, step_time=None))
     assert caught.value.key == "acceptance"
+
+
+def test_real_files_of_two_servers_become_a_policy(tmp_path: Path) -> None:
+    """``vllm bench serve`` against vLLM 0.32, plain and with a draft model; gamma stands in ``server_info`` alone."""
+    sweep = read_sweep([Path(__file__).parent / "real_vllm"])
+    assert {(one.gamma, one.speculative, one.engine, one.engine_version) for one in sweep.rows} == {
+        (0, False, "vllm", "0.32.0"),
+        (5, True, "vllm", "0.32.0"),
+    }
+    assert [f.kind for f in sweep.findings] == ["skipped"]
+    policy = from_sweep(sweep, PolicyWishes(step_time="linear", bootstrap=0)).policy
+    through_a_file(policy, tmp_path)
+    assert policy.classes == ("structured",)
+    assert policy.expected_tokens("structured", 5) == pytest.approx(2.22, abs=0.03)
+    assert policy.evidence is not None
+    assert [len(policy.evidence.points["structured"][arm]) for arm in ("plain", 5)] == [4, 4]
+    assert provenance_at(policy.evidence, "structured", policy.context_buckets[0], 5, 1) == "measured"
 
 
 def test_from_files_of_another_tool(tmp_path: Path) -> None:
@@ -262,7 +283,7 @@ def test_from_files_of_another_tool(tmp_path: Path) -> None:
         write(tmp_path / arm / f"c{one.concurrency_asked}-{one.run}.json", run)
     sweep = read_sweep([tmp_path])
     assert len(sweep.rows) == 48
-    policy = policy_from_sweep(sweep, FAST).policy
+    policy = from_sweep(sweep, FAST).policy
     assert policy.classes == ("all",)
     wanted = built(measured(classes=["chat"])).policy
     assert policy.speedup("all", 16, 3) == pytest.approx(wanted.speedup("chat", 16, 3), rel=0.01)
@@ -271,5 +292,5 @@ def test_from_files_of_another_tool(tmp_path: Path) -> None:
 def test_own_rows_written_and_read_give_the_same_policy(whole: BuiltPolicy, tmp_path: Path) -> None:
     path = tmp_path / "measured.jsonl"
     path.write_text("".join(json.dumps(row_to_json(one)) + "\n" for one in measured()))
-    again = policy_from_sweep(read_sweep([path]), FAST).policy
+    again = from_sweep(read_sweep([path]), FAST).policy
     assert again.table == whole.policy.table

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from adaptive_gamma.bench import ImportFinding, parse_arms, read_sweep
-from adaptive_gamma.bench.build import BuiltPolicy, PolicyWishes, policy_from_sweep
+from adaptive_gamma.bench.build import BuiltPolicy, PolicyWishes, judged_sweep, policy_from_sweep
 from adaptive_gamma.cli.policy.options import hardware_option
 from adaptive_gamma.errors import ConfigurationError
 from adaptive_gamma.policy import Policy
@@ -52,12 +52,9 @@ def build_from_sweep(
         [Path(path) for path in paths], force_random=force_random, arms=parse_arms(arms), only_model=only_model
     )
     say(f"{len(sweep.rows)} rows from {len({row.source.file for row in sweep.rows})} files")
-    try:
-        built = policy_from_sweep(sweep, wishes)
-    except ConfigurationError:
-        _say_findings(sweep.findings, say)
-        raise
-    _say_findings((*sweep.findings, *built.findings), say)
+    judged = judged_sweep(sweep, wishes)
+    _say_findings(judged.findings, say)
+    built = policy_from_sweep(judged, wishes)
     _say_models(built.ranked, say)
     _say_calibration(built.calibration, say)
     _say_provenance(built, say)
