@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from pydantic_core import from_json
@@ -165,6 +166,8 @@ class ResponseTap:
             if self._class is not None and not (isinstance(choices, list) and len(choices) > 1):
                 acceptance = self._replica.dialect.acceptance_from_response(body)
                 if acceptance is not None:
+                    if self._watch is not None and acceptance.gamma is None:
+                        acceptance = replace(acceptance, gamma=self._watch.sent)
                     self._fleet.note_acceptance(name, self._class, acceptance)
         except _FAULTS:
             _log.exception("replica %s: learning from an answer met a fault; the answer is not harmed", name)
