@@ -1,5 +1,6 @@
 """Acceptance learned from traffic: by class and draft position, from what requests report or replicas count. Pure."""
 
 from adaptive_gamma.routing.learn.learned import LearnedCurve
+from adaptive_gamma.routing.learn.learner import USUAL_PSEUDO_DRAFTS, AcceptanceLearner
 
-__all__ = ["LearnedCurve"]
+__all__ = ["USUAL_PSEUDO_DRAFTS", "AcceptanceLearner", "LearnedCurve"]
