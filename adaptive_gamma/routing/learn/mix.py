@@ -49,7 +49,7 @@ class MixSums:
     Every look counts with the inverse of its drafts, as the variance of a count grows with them.
     """
 
-    __slots__ = ("looks", "products", "squares", "targets", "weight")
+    __slots__ = ("looks", "products", "scatter", "squares", "targets", "weight")
 
     def __init__(self, classes: int, positions: int = 0) -> None:
         self.products: FloatArray = np.zeros((positions, classes, classes))
@@ -61,6 +61,8 @@ class MixSums:
         self.looks: FloatArray = np.zeros(positions)
         self.weight: FloatArray = np.zeros(positions)
         """Drafts: [position]."""
+        self.scatter: tuple[float, float] | None = None
+        """Squared distances of the looks from their own fit, once no more looks are added, and their freedom."""
 
     @property
     def positions(self) -> int:
@@ -103,6 +105,18 @@ class MixSums:
         self.squares[seen] += other.squares
         self.looks[seen] += other.looks
         self.weight[seen] += other.weight
+
+    def without(self, other: MixSums) -> MixSums:
+        """What is left without a part of it."""
+        rest = MixSums(self.products.shape[1], self.positions)
+        rest.add(self)
+        seen = slice(0, other.positions)
+        rest.products[seen] -= other.products
+        rest.targets[seen] -= other.targets
+        rest.squares[seen] -= other.squares
+        rest.looks[seen] -= other.looks
+        rest.weight[seen] -= other.weight
+        return rest
 
     def scale(self, factor: float) -> None:
         for sums in (self.products, self.targets, self.squares, self.looks, self.weight):
@@ -184,7 +198,7 @@ class MixCounts:
         """What is behind the dispersion: of looks and of parts."""
         looks = Dispersion(_USUAL_DISPERSION, _USUAL_FREEDOM, self._looks.observed, self._looks.expected)
         for part in (*self._recent, self._open):
-            looks.add_part(*self._scatter(part), self._most_scatter)
+            looks.add_part(*(part.scatter or _scatter(part)), self._most_scatter)
         return looks, self._parts
 
     def restore(self, sums: MixSums, looks: tuple[float, float], parts: tuple[float, float]) -> None:
@@ -199,6 +213,7 @@ class MixCounts:
         self._recent.clear()
 
     def _close(self) -> None:
+        self._open.scatter = _scatter(self._open)
         self._recent.append(self._open)
         self._open = MixSums(self._classes)
         if len(self._recent) > max(SPLITS):
@@ -209,33 +224,20 @@ class MixCounts:
         return 4.0 * max(self._looks.value, _USUAL_DISPERSION)
 
     def _retire(self, part: MixSums) -> None:
-        self._looks.add_part(*self._scatter(part), self._most_scatter)
+        self._looks.add_part(*(part.scatter or _scatter(part)), self._most_scatter)
         self._old.add(part)
-
-    def _scatter(self, part: MixSums) -> tuple[float, float]:
-        """Squared distances from a part's own fit, in units of independent drafts' variance, and their freedom."""
-        position = part.telling
-        if position < 0 or part.weight[position] <= 0:
-            return 0.0, 0.0
-        products, targets, weight = part.products[position], part.targets[position], float(part.weight[position])
-        mean = float(targets.sum()) / weight
-        variance = mean * (1.0 - mean)
-        rank = int(np.linalg.matrix_rank(products, tol=1e-6 * weight, hermitian=True))
-        freedom = float(part.looks[position]) - rank
-        if variance < 1e-3 or freedom < 1:
-            return 0.0, 0.0
-        fit = np.linalg.lstsq(products, targets, rcond=1e-6)[0]
-        return max(float(part.squares[position] - targets @ fit), 0.0) / variance, freedom
 
     def _forget_another_population(self, prior: FloatArray) -> bool:
         """Drop what lies before the likeliest point of change, if there is one beyond chance."""
         parts = [*self._recent, self._open] if self._open.positions else [*self._recent]
-        dispersion = self.dispersion
+        dispersion, whole = self.dispersion, self.total()
+        scores: dict[int, float] = {}
 
         def score(size: int) -> float:
-            newest = _sum(self._classes, parts[-size:])
-            older = _sum(self._classes, (self._old, *parts[:-size]))
-            return self._difference(newest, older, prior, dispersion)
+            if size not in scores:
+                newest = _sum(self._classes, parts[-size:])
+                scores[size] = self._difference(newest, whole.without(newest), prior, dispersion)
+            return scores[size]
 
         after_change = self.changes > 0 and len(self._recent) < max(SPLITS)
         keep = parts_to_keep(len(parts), score, after_change=after_change)
@@ -278,6 +280,22 @@ class MixCounts:
         told = values > 1e-6 * values.max()
         along = vectors.T[told] @ rest
         return float(np.sum(along * along / values[told])), int(told.sum()), float(np.abs(change).max())
+
+
+def _scatter(part: MixSums) -> tuple[float, float]:
+    """Squared distances from a part's own fit, in units of independent drafts' variance, and their freedom."""
+    position = part.telling
+    if position < 0 or part.weight[position] <= 0:
+        return 0.0, 0.0
+    products, targets, weight = part.products[position], part.targets[position], float(part.weight[position])
+    mean = float(targets.sum()) / weight
+    variance = mean * (1.0 - mean)
+    rank = int(np.linalg.matrix_rank(products, tol=1e-6 * weight, hermitian=True))
+    freedom = float(part.looks[position]) - rank
+    if variance < 1e-3 or freedom < 1:
+        return 0.0, 0.0
+    fit = np.linalg.lstsq(products, targets, rcond=1e-6)[0]
+    return max(float(part.squares[position] - targets @ fit), 0.0) / variance, freedom
 
 
 def _sum(classes: int, parts: Iterable[MixSums]) -> MixSums:
