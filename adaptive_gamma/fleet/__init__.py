@@ -6,6 +6,7 @@ from adaptive_gamma.fleet.fleet import AcceptanceSink, Fleet
 from adaptive_gamma.fleet.gamma import GammaMismatch
 from adaptive_gamma.fleet.gamma_control import AnswerWatch, GammaField, ReplicaControl
 from adaptive_gamma.fleet.health import HealthMonitor
+from adaptive_gamma.fleet.learning import FleetLearning
 from adaptive_gamma.fleet.open_requests import OpenRequest
 from adaptive_gamma.fleet.options import FleetOptions
 from adaptive_gamma.fleet.replica import AcceptancePrior, FleetReplica
@@ -20,6 +21,7 @@ __all__ = [
     "CostFinding",
     "DraftCounts",
     "Fleet",
+    "FleetLearning",
     "FleetOptions",
     "FleetReplica",
     "GammaControl",

@@ -23,6 +23,7 @@ from adaptive_gamma.fleet.open_requests import OpenRequest
 from adaptive_gamma.fleet.options import FleetOptions
 from adaptive_gamma.fleet.replica import AcceptancePrior, FleetReplica
 from adaptive_gamma.fleet.watch import ReplicaWatch
+from adaptive_gamma.fleet.window import DraftCounts
 from adaptive_gamma.routing.replica import ReplicaState
 
 __all__ = ["AcceptanceSink", "Fleet"]
@@ -35,6 +36,9 @@ class AcceptanceSink(Protocol):
 
     def note_acceptance(self, replica: FleetReplica, request_class: str, acceptance: RequestAcceptance) -> None:
         """A request of this class was answered by the replica, its drafts faring so. Called on the request path."""
+
+    def note_drafts(self, replica: FleetReplica, counts: DraftCounts, at: float) -> None:
+        """A scrape that started at ``at`` counted so much since the one before."""
 
 
 class Fleet:
@@ -79,7 +83,8 @@ class Fleet:
         """Called with the name of a replica whose KV cache can no longer be counted on: it was removed or got another
         address, its engine restarted, or it came back from down or from sleep."""
         self.learning: AcceptanceSink | None = None
-        """Is told the acceptance of each request whose engine reports it; None, and no answer is looked into for it."""
+        """Is told the acceptance of each request whose engine reports it, and what each scrape counted; None, and no
+        answer is looked into for it."""
         self.replicas: tuple[FleetReplica, ...] = ()
         self.leaving: tuple[FleetReplica, ...] = ()
         """Replicas removed while requests were open on them; each vanishes when its last request ends."""
@@ -273,6 +278,7 @@ class Fleet:
         self.states = [replica.state for replica in replicas]
         self._by_name = {replica.name: replica for replica in replicas}
         for replica in replicas:
+            replica.on_drafts = self._took_drafts
             if replica not in self._watches:
                 self._watches[replica] = ReplicaWatch(
                     replica, self._options, prior=lambda: self.policy, clock=self._clock
@@ -281,6 +287,10 @@ class Fleet:
     def _start_watches(self, replicas: Sequence[FleetReplica], *, now: bool = True) -> None:
         for index, replica in enumerate(replicas):
             self._watches[replica].start(index / len(replicas), now=now)
+
+    def _took_drafts(self, replica: FleetReplica, counts: DraftCounts, at: float) -> None:
+        if self.learning is not None:
+            self.learning.note_drafts(replica, counts, at)
 
     def _vanish(self, replica: FleetReplica) -> None:
         """The last request of a replica that was leaving has ended."""

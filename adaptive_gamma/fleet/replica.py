@@ -224,6 +224,10 @@ class FleetReplica:
         self.awake = reading.awake
         self._refresh_health()
 
+    def reprice(self, prior: AcceptancePrior | None) -> None:
+        """Another policy is in force: what was accepted lately is held against that one from now on."""
+        self.state.acceptance_ratio = self._acceptance_ratio(prior)
+
     def missed_reading(self, error: ScrapeError, now: float) -> None:
         """A scrape failed. What was read before is believed until it is stale."""
         self.scrape_failures[error.reason] += 1

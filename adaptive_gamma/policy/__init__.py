@@ -9,6 +9,7 @@ from adaptive_gamma.policy.describe import (
     step_time_input,
 )
 from adaptive_gamma.policy.document import parse_document, parse_inputs
+from adaptive_gamma.policy.learned import with_curves
 from adaptive_gamma.policy.library import (
     LIBRARY_SCHEMA,
     Library,
@@ -66,4 +67,5 @@ __all__ = [
     "shipped_policies",
     "starter_policy",
     "step_time_input",
+    "with_curves",
 ]

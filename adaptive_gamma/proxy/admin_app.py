@@ -12,6 +12,7 @@ from fastapi.responses import JSONResponse, PlainTextResponse
 
 from adaptive_gamma._version import __version__
 from adaptive_gamma.proxy.data_plane import DataPlane
+from adaptive_gamma.proxy.learned import learned_page
 
 __all__ = ["admin_app"]
 
@@ -108,6 +109,7 @@ def _policy_page(plane: DataPlane) -> dict[str, Any]:
         }
         for name in policy.classes
     }
+    page["learned"] = learned_page(plane.learning)
     return page
 
 

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from adaptive_gamma.config.settings import LimitSettings, ReplicaSettings, Settings
 from adaptive_gamma.errors import ConfigurationError
-from adaptive_gamma.fleet import FleetOptions, GammaControl
+from adaptive_gamma.fleet import FleetLearning, FleetOptions, GammaControl
 from adaptive_gamma.observe import LineLog
+from adaptive_gamma.policy import Policy
 from adaptive_gamma.proxy.asking import AskedBody, ReportLog, asked_body
 from adaptive_gamma.proxy.choice import Chooser, ServedPolicy
 from adaptive_gamma.proxy.decision_log import DecisionLog
@@ -67,12 +69,18 @@ class DataPlane:
             observing=self.observations.families,
         )
         fleet.on_cache_lost = self._cache_lost
+        self._clock = clock
+        self._ending: set[asyncio.Task[None]] = set()
+        self.learning = self._new_learning(settings, policy)
+        """What acceptance was learned; None where that is switched off."""
+        fleet.learning = self.metrics.learning = self.learning
         self.decisions = DecisionLog(settings.decision.keep, self.observations)
         self.chooser = Chooser(fleet, policy, mode=settings.mode, limits=_decision_limits(settings), clock=clock)
         self.endpoints = EndpointTable(settings.allow_paths)
         self.classifier = _classifier(settings, policy)
         self.class_header = _class_header(settings)
         self.engine_key = _engine_key(settings)
+        self._started = False
         self.draining = False
         """Set when the process has been told to stop; it is then not ready."""
         self.upstreams = {replica.name: self._upstream(replica, settings.limits) for replica in settings.replicas}
@@ -89,6 +97,22 @@ class DataPlane:
         """Decide by another policy from the next request on."""
         self.classifier = _classifier(self.settings, policy)
         self.chooser.policy = self.fleet.policy = policy
+        for replica in self.fleet.replicas:
+            replica.reprice(policy)
+
+    def start(self) -> None:
+        """Begin to learn. Must be called in the running event loop."""
+        self._started = True
+        if self.learning is not None:
+            self.learning.start()
+
+    async def stop(self) -> None:
+        """End what was started, and drop the idle connections to engines."""
+        self._started = False
+        if self.learning is not None:
+            await self.learning.stop()
+        await asyncio.gather(*self._ending)
+        self.close()
 
     def apply(
         self, settings: Settings, policy: ServedPolicy, origin: Callable[[str], str] = lambda key: "settings"
@@ -136,6 +160,7 @@ class DataPlane:
         self.class_header, self.engine_key = _class_header(settings), _engine_key(settings)
         self.chooser.mode, self.chooser.limits = settings.mode, _decision_limits(settings)
         self.chooser.policy = self.fleet.policy = policy
+        self._apply_learning(settings, policy)
         if settings.affinity != before.affinity:
             self.affinity = _affinity(settings)
         self._configure_control()
@@ -189,6 +214,25 @@ class DataPlane:
         if self.affinity is not None:
             self.affinity.forget(replica)
 
+    def _new_learning(self, settings: Settings, policy: ServedPolicy) -> FleetLearning | None:
+        if not settings.learn.enabled or not isinstance(policy, Policy):
+            return None
+        return FleetLearning(settings.learn, policy, _drafters(settings), swap=self.replace_policy, clock=self._clock)
+
+    def _apply_learning(self, settings: Settings, policy: ServedPolicy) -> None:
+        """Go on learning under another configuration, begin, or end."""
+        if self.learning is not None and settings.learn.enabled and isinstance(policy, Policy):
+            self.learning.reconfigure(settings.learn, policy, _drafters(settings))
+            return
+        before, self.learning = self.learning, self._new_learning(settings, policy)
+        self.fleet.learning = self.metrics.learning = self.learning
+        if before is not None:
+            ending = asyncio.get_running_loop().create_task(before.stop())
+            self._ending.add(ending)
+            ending.add_done_callback(self._ending.discard)
+        if self.learning is not None and self._started:
+            self.learning.start()
+
     def _refuse_fixed(self, settings: Settings, origin: Callable[[str], str]) -> None:
         before = self.settings
         problems = [
@@ -223,6 +267,10 @@ class DataPlane:
 
 def _places(settings: Settings) -> dict[str, str]:
     return {replica.name: replica.url for replica in settings.replicas}
+
+
+def _drafters(settings: Settings) -> list[str]:
+    return sorted({replica.drafter for replica in settings.replicas if replica.drafter is not None})
 
 
 def _affinity(settings: Settings) -> AffinityIndex | None:

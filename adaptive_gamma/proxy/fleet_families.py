@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from adaptive_gamma.proxy.exposition import Family, Row
+from adaptive_gamma.proxy.learned import learned_families, learned_rates
 from adaptive_gamma.routing import GammaSchedule
 
 if TYPE_CHECKING:
-    from adaptive_gamma.fleet import Fleet, FleetReplica
+    from adaptive_gamma.fleet import Fleet, FleetLearning, FleetReplica
 
 __all__ = ["fleet_families"]
 
 _REPLICA = ("replica",)
 
 
-def fleet_families(fleet: Fleet, now: float) -> Iterator[Family]:
+def fleet_families(fleet: Fleet, now: float, learning: FleetLearning | None) -> Iterator[Family]:
     """The families, their rows made as they are taken. ``now`` is of the fleet's clock."""
     replicas = fleet.replicas
     yield Family(
@@ -69,10 +71,12 @@ def fleet_families(fleet: Fleet, now: float) -> Iterator[Family]:
     yield Family(
         "adaptive_gamma_acceptance",
         "gauge",
-        "Conditional acceptance by draft position (0 is the first, as engines count) over the decayed window.",
+        "Conditional acceptance by draft position (0 is the first, as engines count): class all over the replicas' "
+        "decayed windows, each other class as learned.",
         ("class", "position"),
-        _acceptance(replicas),
+        chain(_acceptance(replicas), learned_rates(learning)),
     )
+    yield from learned_families(learning)
 
 
 def _cost_families(replicas: tuple[FleetReplica, ...]) -> Iterator[Family]:
@@ -147,7 +151,7 @@ def _gammas(replicas: tuple[FleetReplica, ...], now: float) -> Iterator[Row]:
 def _acceptance(replicas: tuple[FleetReplica, ...]) -> Iterator[Row | None]:
     """Over the replicas' windows, weighted by the drafts that reached a position.
 
-    Engines count drafts without classes, so the only class is ``all``.
+    Engines count drafts without classes, so this is the class ``all``.
     """
     weights: list[float] = []
     accepted: list[float] = []

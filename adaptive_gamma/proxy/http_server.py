@@ -163,6 +163,7 @@ class ProxyServer:
 
     async def start(self) -> None:
         """Start the fleet's loops and accept connections."""
+        self._plane.start()
         await self._plane.fleet.start()
         await self._plane.control.start()
         await self.admin.start()
@@ -188,7 +189,7 @@ class ProxyServer:
             await listener.close()
         await self._plane.control.stop()
         await self._plane.fleet.stop()
-        self._plane.close()
+        await self._plane.stop()
         return cut
 
     async def _wait_idle(self, grace_s: float) -> None:

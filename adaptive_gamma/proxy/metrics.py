@@ -20,7 +20,7 @@ from adaptive_gamma.proxy.exposition import Family, FamilyCollector, Row, pieces
 from adaptive_gamma.proxy.fleet_families import fleet_families
 
 if TYPE_CHECKING:
-    from adaptive_gamma.fleet import Fleet
+    from adaptive_gamma.fleet import Fleet, FleetLearning
 
 __all__ = ["NO_REPLICA", "OUTCOMES", "Histogram", "ProxyMetrics"]
 
@@ -95,6 +95,8 @@ class ProxyMetrics:
         observing: Callable[[], Iterator[Family]] = lambda: iter(()),
         reports: Callable[[], dict[str, int]] = dict,
     ) -> None:
+        self.learning: FleetLearning | None = None
+        """What acceptance was learned, where it is."""
         self._fleet = fleet
         self._clock = clock
         self._queued = queued
@@ -243,7 +245,7 @@ class ProxyMetrics:
             [("", (), self._stored_responses())],
         )
         yield from self._observing()
-        yield from fleet_families(self._fleet, self._clock())
+        yield from fleet_families(self._fleet, self._clock(), self.learning)
 
 
 class _Again:

@@ -22,6 +22,8 @@ class LearnedCurve:
     """For each position, how many independent drafts that reached it the evidence is worth now. Empty: no evidence."""
     error: tuple[float, ...]
     """Standard error of the learned conditional rate at each of these positions."""
+    tokens_error: float
+    """Standard error of the expected tokens of a draft of as many positions as were seen."""
     prior: AcceptanceCurve
     """What the policy file believes."""
     interval: tuple[tuple[float, float], ...]

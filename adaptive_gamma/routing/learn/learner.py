@@ -19,6 +19,9 @@ __all__ = ["USUAL_PSEUDO_DRAFTS", "AcceptanceLearner"]
 
 USUAL_PSEUDO_DRAFTS = 30.0
 _MOST_POSITIONS = 64
+_CUT_SHORT = 0.06
+"""Share of the draft tokens that may be missing where every draft is meant to be full: the last ones of a request are
+cut to the tokens it may still have. Real servers came to 5 % on short answers."""
 _SHORTEST = 0.85
 """Totals tell a mean by draft length. Of drafts shorter than this share of gamma, the lengths hang on the very tokens
 that get accepted, and the mean tells nothing."""
@@ -109,7 +112,7 @@ class AcceptanceLearner:
         if len(histogram) < 2 or tried <= 0:
             return
         gamma = len(histogram) - 1
-        if draft_tokens is not None and draft_length_varies(tried, draft_tokens, gamma):
+        if draft_tokens is not None and draft_length_varies(tried, draft_tokens, gamma, _CUT_SHORT):
             gamma = 1
         trials = []
         for refused in histogram[:gamma]:
@@ -141,7 +144,7 @@ class AcceptanceLearner:
         """
         counts = self._counts[request_class]
         tokens = drafts * gamma if draft_tokens is None else draft_tokens
-        if gamma < 1 or gamma > _MOST_POSITIONS or not 0 <= accepted <= tokens <= drafts * gamma * (1 + 1e-9):
+        if not 1 <= gamma <= _MOST_POSITIONS or not 0 <= accepted <= tokens <= drafts * gamma * (1 + 1e-9):
             raise ValueError(f"{accepted} of {tokens} draft tokens accepted in {drafts} drafts of {gamma} cannot be")
         if self._believed(source, at):
             counts.add_mean(drafts, tokens, accepted, gamma, at)
@@ -177,7 +180,7 @@ class AcceptanceLearner:
         accepted = list(accepted_per_position[:_MOST_POSITIONS])
         if whole <= 0 or drafts <= 0 or not accepted or not self._believed(source, at):
             return
-        if draft_tokens is not None and draft_length_varies(drafts, draft_tokens, len(accepted)):
+        if draft_tokens is not None and draft_length_varies(drafts, draft_tokens, len(accepted), _CUT_SHORT):
             accepted = accepted[:1]
         self._mix.look(shares * (drafts / whole), np.asarray(accepted), at, self._prior_survival(len(accepted)))
         self._kept = None
@@ -306,13 +309,20 @@ class AcceptanceLearner:
         prior, pseudo = self._prior[name], self._pseudo[name]
         if not any(belief.trials):
             self._drifted[name] = False
-            return LearnedCurve(prior, (), (), prior, (), inferred=False, drifted=False)
+            return LearnedCurve(prior, (), (), 0.0, prior, (), inferred=False, drifted=False)
         intervals = prior_intervals(prior, pseudo, len(belief.trials))
         # Out by its own error: beyond doubt. Back in by its own error: the same the other way.
         margin = -1.0 if self._drifted[name] else 1.0
         drifted = self._drifted[name] = leaves(belief, prior, pseudo, intervals, margin)
         return LearnedCurve(
-            belief.curve, belief.trials, belief.error, prior, intervals, inferred=inferred, drifted=drifted
+            belief.curve,
+            belief.trials,
+            belief.error,
+            belief.tokens_error,
+            prior,
+            intervals,
+            inferred=inferred,
+            drifted=drifted,
         )
 
 

@@ -48,6 +48,12 @@ class Belief:
             )
         )
 
+    @property
+    def tokens_error(self) -> float:
+        """Standard error of the expected tokens of a draft of so many positions."""
+        behind = [tried + weight + 1.0 for tried, weight in zip(self.trials, self.weights, strict=True)]
+        return _tokens_error(self.curve, behind)
+
 
 def prior_weights(prior: AcceptanceCurve, pseudo_drafts: float, positions: int) -> tuple[float, ...]:
     """The pseudo-drafts that reach each position under the prior."""
