@@ -16,7 +16,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "bench": {"config", "engines", "policy", "roofline"},
     "fleet": {"config", "engines", "routing", "policy", "roofline"},
     "observe": set(),
-    "proxy": {"config", "fleet", "engines", "observe", "routing", "policy"},
+    "proxy": {"config", "fleet", "engines", "observe", "routing", "policy", "roofline"},
     "simulation": {"routing", "policy", "roofline"},
 }
 EVERYONE = {"errors", "_version"}

@@ -24,7 +24,7 @@ from adaptive_gamma.proxy.waiting import WaitingRoom
 from adaptive_gamma.routing import AffinityIndex, ClassRule, DecisionLimits, RequestClassifier
 
 if TYPE_CHECKING:
-    from adaptive_gamma.fleet import Fleet
+    from adaptive_gamma.fleet import Fleet, FleetReplica
     from adaptive_gamma.proxy.request import JsonRequest
 
 __all__ = ["DataPlane"]
@@ -86,6 +86,7 @@ class DataPlane:
         self.upstreams = {replica.name: self._upstream(replica, settings.limits) for replica in settings.replicas}
         self.control = GammaControl(fleet, lambda: self.policy, clock)
         """Sets the gamma of replicas that allow it."""
+        self.control.on_change = self._gamma_changed
         self._configure_control()
 
     @property
@@ -213,6 +214,10 @@ class DataPlane:
     def _cache_lost(self, replica: str) -> None:
         if self.affinity is not None:
             self.affinity.forget(replica)
+
+    def _gamma_changed(self, replica: FleetReplica, gamma: int | None, at: float) -> None:
+        if self.learning is not None:
+            self.learning.note_gamma_change(replica)
 
     def _new_learning(self, settings: Settings, policy: ServedPolicy) -> FleetLearning | None:
         if not settings.learn.enabled or not isinstance(policy, Policy):

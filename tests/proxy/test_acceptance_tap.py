@@ -159,7 +159,7 @@ async def test_llamacpp_reports_in_its_last_chunk() -> None:
         assert (note[2].draft_tokens, note[2].accepted_tokens, note[2].most_drafts) == (60, 24, 16)
 
 
-class Broken:
+class Broken(AcceptanceRecorder):
     """Learning that meets a fault of ours."""
 
     def note_acceptance(self, replica: FleetReplica, request_class: str, acceptance: RequestAcceptance) -> None:

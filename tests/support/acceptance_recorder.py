@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from adaptive_gamma.engines import RequestAcceptance
-from adaptive_gamma.fleet import FleetReplica
+from adaptive_gamma.fleet import DraftCounts, FleetReplica
 
 __all__ = ["AcceptanceRecorder"]
 
@@ -19,6 +19,9 @@ class AcceptanceRecorder:
 
     def note_acceptance(self, replica: FleetReplica, request_class: str, acceptance: RequestAcceptance) -> None:
         self.notes.append((replica.name, request_class, acceptance))
+
+    def note_drafts(self, replica: FleetReplica, counts: DraftCounts, at: float) -> None:
+        """What scrapes count is of no interest here."""
 
     @property
     def replicas(self) -> list[str]:

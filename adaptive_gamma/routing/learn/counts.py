@@ -188,6 +188,9 @@ class ClassCounts:
         if not self._fresh:
             self._time.idle(now)
             return False
+        return self._look(now)
+
+    def _look(self, now: float) -> bool:
         self._fresh = False
         factor = self._time.factor(now)
         self._scale(factor)
@@ -241,7 +244,7 @@ class ClassCounts:
 
     def _due(self, at: float) -> None:
         if self._time.due(at):
-            self.review(at)
+            self._look(at)
 
     def _scale(self, factor: float) -> None:
         if factor >= 1.0:
@@ -266,6 +269,7 @@ class ClassCounts:
         def score(size: int) -> float:
             return _difference(_sum(parts[-size:]), _sum((self._old, *parts[:-size])), between)
 
+        # Requests report at their end, so soon after a change some parts hold drafts from before it.
         after_change = self.changes > 0 and self._old.drafts <= 0
         keep = parts_to_keep(len(parts), score, after_change=after_change)
         if keep is None:

@@ -11,7 +11,14 @@ from adaptive_gamma.roofline import AcceptanceCurve, FloatArray, draft_length_va
 from adaptive_gamma.routing.learn.counts import ClassCounts
 from adaptive_gamma.routing.learn.learned import LearnedCurve
 from adaptive_gamma.routing.learn.mix import MixCounts, survival
-from adaptive_gamma.routing.learn.posterior import Belief, believe, believe_means, leaves, prior_intervals
+from adaptive_gamma.routing.learn.posterior import (
+    Belief,
+    believe,
+    believe_means,
+    leaves,
+    prior_intervals,
+    recovered_belief,
+)
 from adaptive_gamma.routing.learn.snapshot import restore_counts, restore_mix, snapshot_counts, snapshot_mix
 from adaptive_gamma.routing.learn.tilt import MeanEvidence
 
@@ -266,44 +273,46 @@ class AcceptanceLearner:
                 for gamma, each in sorted(total.means.items())
                 if each.drafts >= _LEAST_TRIALS and each.draft_tokens >= _SHORTEST * gamma * each.drafts
             ]
-        recovered = self._recovered(direct, means)
+        beliefs = {name: self._belief(name, direct[name], means[name]) for name in self.classes}
+        inferred = self._inferred(beliefs, direct)
         learned = {}
-        for name in self.classes:
-            counted = _added(direct[name], recovered[name])
-            belief = self._belief(name, counted, means[name])
-            inferred = bool(recovered[name]) and recovered[name][0][1] > max(
-                direct[name][0][1] if direct[name] else 0.0, sum(drafts for drafts, _, _ in means[name])
-            )
-            learned[name] = self._learned_curve(name, belief, inferred)
+        for name, belief in beliefs.items():
+            found = inferred.get(name)
+            if found is not None:
+                reports = max(direct[name][0][1] if direct[name] else 0.0, sum(drafts for drafts, _, _ in means[name]))
+                learned[name] = self._learned_curve(name, believe_means(found, means[name]), found.trials[0] > reports)
+            else:
+                learned[name] = self._learned_curve(name, belief, inferred=False)
         return learned
 
     def _belief(self, name: str, counted: Sequence[tuple[float, float]], means: Sequence[MeanEvidence]) -> Belief:
         padded = counted or [(0.0, 0.0)]
         return believe_means(believe(self._prior[name], self._pseudo[name], padded), means)
 
-    def _recovered(
-        self, direct: Mapping[str, Sequence[tuple[float, float]]], means: Mapping[str, Sequence[MeanEvidence]]
-    ) -> dict[str, list[tuple[float, float]]]:
-        """(accepted, tried) by position of each class, as the mixed counters tell them."""
+    def _inferred(
+        self, beliefs: Mapping[str, Belief], direct: Mapping[str, Sequence[tuple[float, float]]]
+    ) -> dict[str, Belief]:
+        """What the mixed counters say of the classes they tell of, added to what is known of them otherwise."""
         sums = self._mix.total()
         if not sums.positions:
-            return {name: [] for name in self.classes}
-        believed = [self._belief(name, direct[name], means[name]).curve for name in self.classes]
-        weights = [self._pseudo[name] + (direct[name][0][1] if direct[name] else 0.0) for name in self.classes]
+            return {}
+        own = [direct[name][0][1] if direct[name] else 0.0 for name in self.classes]
         rates, drafts = survival(
             sums,
             self._mix.dispersion,
-            np.stack([curve.unconditional(sums.positions) for curve in believed]),
-            np.asarray(weights),
+            [beliefs[name].curve for name in self.classes],
+            [self._pseudo[name] + reported for name, reported in zip(self.classes, own, strict=True)],
         )
-        recovered = {}
-        for name, survive, rest in zip(self.classes, rates.tolist(), drafts.tolist(), strict=True):
+        inferred = {}
+        for index, name in enumerate(self.classes):
+            if sums.products[0, index, index] <= 0:
+                continue
             counts, above = [], 1.0
-            for rate, number in zip(survive, rest, strict=True):
-                counts.append((number * rate, number * above))
+            for rate, number in zip(rates[index].tolist(), drafts[index].tolist(), strict=True):
+                counts.append((rate / above if above > 0 else 0.0, number * above))
                 above = rate
-            recovered[name] = counts if counts[0][1] >= _LEAST_TRIALS else []
-        return recovered
+            inferred[name] = recovered_belief(beliefs[name], self._prior[name], self._pseudo[name], counts)
+        return inferred
 
     def _learned_curve(self, name: str, belief: Belief, inferred: bool) -> LearnedCurve:
         prior, pseudo = self._prior[name], self._pseudo[name]
@@ -324,9 +333,3 @@ class AcceptanceLearner:
             inferred=inferred,
             drifted=drifted,
         )
-
-
-def _added(one: Sequence[tuple[float, float]], other: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
-    longer, shorter = (one, other) if len(one) >= len(other) else (other, one)
-    added = [(a + b, c + d) for (a, c), (b, d) in zip(longer, shorter, strict=False)]
-    return [*added, *longer[len(shorter) :]]

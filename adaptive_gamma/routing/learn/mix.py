@@ -17,7 +17,7 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from adaptive_gamma.roofline import FloatArray
+from adaptive_gamma.roofline import AcceptanceCurve, FloatArray
 from adaptive_gamma.routing.learn.chance import standard_score
 from adaptive_gamma.routing.learn.memory import (
     LEAST_CHANGE,
@@ -27,6 +27,7 @@ from adaptive_gamma.routing.learn.memory import (
     parts_to_keep,
 )
 from adaptive_gamma.routing.learn.recovery import recover
+from adaptive_gamma.routing.learn.tilt import log_odds, tilted_rate
 
 __all__ = ["MixCounts", "MixSums", "survival"]
 
@@ -154,7 +155,7 @@ class MixCounts:
             prior: survival rates believed, [class, position]: for the test of changes, should it be due.
         """
         if self._time.due(at):
-            self.review(at, prior)
+            self._look(at, prior)
         self._open.look(drafts, accepted)
         self._fresh = True
 
@@ -163,6 +164,9 @@ class MixCounts:
         if not self._fresh:
             self._time.idle(now)
             return False
+        return self._look(now, prior)
+
+    def _look(self, now: float, prior: FloatArray) -> bool:
         self._fresh = False
         factor = self._time.factor(now)
         if factor < 1.0:
@@ -239,16 +243,13 @@ class MixCounts:
                 scores[size] = self._difference(newest, whole.without(newest), prior, dispersion)
             return scores[size]
 
-        after_change = self.changes > 0 and len(self._recent) < max(SPLITS)
-        keep = parts_to_keep(len(parts), score, after_change=after_change)
+        # Counters tell of every draft at once, so what is kept does not reach back to before the change.
+        keep = parts_to_keep(len(parts), score, after_change=False)
         if keep is None:
             return False
-        # What the older parts say of the classes that did not change is worth as much as the prior, no more.
         for _ in parts[:-keep]:
             self._retire(self._recent.popleft())
-        before = float(self._old.weight[0])
-        if before > 0:
-            self._old.scale(min(1.0, float(self._pseudo.sum()) / before))
+        self._old = MixSums(self._classes)
         self.changes += 1
         return True
 
@@ -305,21 +306,43 @@ def _sum(classes: int, parts: Iterable[MixSums]) -> MixSums:
     return whole
 
 
-def survival(sums: MixSums, dispersion: float, prior: FloatArray, weights: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Survival rates of each class and the drafts they rest on, both [class, position].
+def survival(
+    sums: MixSums, dispersion: float, prior: Sequence[AcceptanceCurve], weights: Sequence[float]
+) -> tuple[FloatArray, FloatArray]:
+    """Survival rates of each class and the drafts of its own that they are worth, both [class, position].
+
+    From position to position a class's prior is moved up or down (:mod:`.tilt`) as far as the positions before are off,
+    so that deep positions, which few drafts reach, follow them.
 
     Args:
         sums: of all looks.
         dispersion: variance about the fit over that of independent drafts.
-        prior: survival rates believed, [class, position], at least as many positions as the sums have.
-        weights: drafts that each class's prior is worth.
+        prior: believed of each class.
+        weights: drafts that this is worth.
     """
-    classes, positions = weights.size, sums.positions
+    classes, positions = len(prior), sums.positions
+    weight = np.asarray(weights, dtype=np.float64)
     rates, drafts = np.zeros((classes, positions)), np.zeros((classes, positions))
     above = np.ones(classes)
+    steps, pulls = [0.0] * classes, [0.0] * classes
+    information = [
+        own * (first := curve.conditional_at(1)) * (1.0 - first) for own, curve in zip(weights, prior, strict=True)
+    ]
     for position in range(positions):
-        precision = sums.products[position] / dispersion + np.diag(weights)
-        wanted = sums.targets[position] / dispersion + weights * prior[:, position]
-        above = rates[:, position] = recover(precision, wanted, above)
-        drafts[:, position] = np.maximum(1.0 / np.diag(np.linalg.inv(precision)) - weights, 0.0)
+        believed = [
+            tilted_rate(curve.conditional_at(position + 1), step) for curve, step in zip(prior, steps, strict=True)
+        ]
+        precision = sums.products[position] / dispersion + np.diag(weight)
+        wanted = sums.targets[position] / dispersion + weight * above * np.asarray(believed)
+        found = recover(precision, wanted, above)
+        worth = np.maximum(1.0 / np.diag(np.linalg.inv(precision)) - weight, 0.0)
+        for k in range(classes):
+            if above[k] > 0:
+                rate = float(found[k] / above[k])
+                told = float(worth[k] * above[k]) * rate * (1.0 - rate)
+                pulls[k] += told * (log_odds(rate) - log_odds(prior[k].conditional_at(position + 1)))
+                information[k] += told
+                steps[k] = pulls[k] / information[k] if information[k] > 0 else 0.0
+        rates[:, position], drafts[:, position] = found, worth
+        above = found
     return rates, drafts

@@ -18,7 +18,16 @@ from adaptive_gamma.routing.learn.tilt import (
     tilted_rate,
 )
 
-__all__ = ["Belief", "believe", "believe_means", "leaves", "prior_intervals", "prior_weights", "with_rates"]
+__all__ = [
+    "Belief",
+    "believe",
+    "believe_means",
+    "leaves",
+    "prior_intervals",
+    "prior_weights",
+    "recovered_belief",
+    "with_rates",
+]
 
 _INSIDE = 0.95
 _TELLING_TRIALS = 100.0
@@ -117,6 +126,27 @@ def believe_means(belief: Belief, evidence: Sequence[MeanEvidence]) -> Belief:
     return Belief(
         with_rates(moved, [moved.conditional_at(i + 1) for i in range(positions)]), tuple(trials), tuple(weights)
     )
+
+
+def recovered_belief(
+    belief: Belief, prior: AcceptanceCurve, pseudo_drafts: float, recovered: Sequence[tuple[float, float]]
+) -> Belief:
+    """A belief replaced by (conditional rate, trials) by position that were found with it as prior.
+
+    Its own trials go on counting. Beyond the positions found its curve follows, moved as far as the last well counted
+    one is off.
+    """
+    positions = max(len(belief.trials), len(recovered))
+    own = [*belief.trials, *(0.0,) * (positions - len(belief.trials))]
+    trials = [before + (recovered[i][1] if i < len(recovered) else 0.0) for i, before in enumerate(own)]
+    beyond = 0.0
+    for position in range(len(recovered) - 1, -1, -1):
+        rate, tried = recovered[position]
+        if tried >= _TELLING_TRIALS:
+            beyond = log_odds(rate) - log_odds(belief.curve.conditional_at(position + 1))
+            break
+    curve = with_rates(tilted(belief.curve, beyond), [min(max(rate, 0.0), 1.0) for rate, _ in recovered])
+    return Belief(curve, tuple(trials), prior_weights(prior, pseudo_drafts, positions))
 
 
 def with_rates(curve: AcceptanceCurve, first: Sequence[float]) -> AcceptanceCurve:
