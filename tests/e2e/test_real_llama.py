@@ -100,6 +100,32 @@ async def test_acceptance_read_through_the_scraper_is_the_one_set(serve: Serve) 
     assert (await serve.replica("plain-0"))["acceptance"] is None
 
 
+async def test_acceptance_is_learned_by_class(serve: Serve) -> None:
+    """llama.cpp reports totals with each answer, and positions in its counters when a request ends."""
+    async with client_of(serve) as client:
+        for round_ in range(20):
+            await asyncio.gather(
+                *(ask(client, f"{prompt}\n{round_}.{i}", 96) for prompt in (CODE, PROSE) for i in (0, 1))
+            )
+
+    async def learned() -> dict[str, Any] | None:
+        page = (await serve.admin.get("/policy")).json()
+        classes: dict[str, Any] = page["learned"]["drafters"]["autoregressive"]
+        told = [classes[name]["trials"] for name in ("structured", "chat")]
+        return classes if all(trials and trials[0] >= 300 for trials in told) else None
+
+    classes = await eventually(learned)
+    compared = 0
+    for name in ("structured", "chat"):
+        learned_rates, trials = classes[name]["learned"]["conditional"], classes[name]["trials"]
+        print(f"{name}: learned {learned_rates[:4]}, set {[round(rate, 4) for rate in CONDITIONAL]}, trials {trials}")
+        for rate, wanted, tried in zip(learned_rates, CONDITIONAL, trials, strict=False):
+            if tried >= 300:
+                compared += 1
+                assert abs(rate - wanted) <= 0.05
+    assert compared >= 2
+
+
 async def test_at_concurrency_one_code_goes_to_the_speculative_replica(serve: Serve) -> None:
     async with client_of(serve) as client:
         for i in range(5):

@@ -58,6 +58,19 @@ class Means:
 
 
 @dataclass(slots=True)
+class _Spread:
+    """How the requests of one part scatter. Neither decayed nor summed across parts, as the rates that the scores are
+    measured from move."""
+
+    requests: int = 0
+    information: float = 0.0
+    squared: float = 0.0
+    score: float = 0.0
+    scatter: float = 0.0
+    """Sum of the requests' score^2 / information."""
+
+
+@dataclass(slots=True)
 class Tally:
     """Weighted counts of a part of the memory."""
 
@@ -70,13 +83,10 @@ class Tally:
     information: float = 0.0
     squared: float = 0.0
     """Sum of the squares of the requests' information."""
-    score: float = 0.0
-    scatter: float = 0.0
-    """Sum of the requests' score^2 / information. Neither this nor the score adds up across parts, as the rates that
-    they are measured from move."""
+    spread: _Spread = field(default_factory=_Spread)
 
     def add(self, other: Tally) -> None:
-        """Everything but the scores."""
+        """Everything but the spread."""
         self.drafts += other.drafts
         self.requests += other.requests
         self.information += other.information
@@ -96,8 +106,6 @@ class Tally:
         self.requests *= factor
         self.information *= factor
         self.squared *= factor
-        self.score *= factor
-        self.scatter *= factor
         self.tried = [value * factor for value in self.tried]
         self.accepted = [value * factor for value in self.accepted]
         for means in self.means.values():
@@ -112,8 +120,12 @@ class Tally:
         if information > 0:
             self.information += information
             self.squared += information * information
-            self.score += score
-            self.scatter += score * score / information
+            spread = self.spread
+            spread.requests += 1
+            spread.information += information
+            spread.squared += information * information
+            spread.score += score
+            spread.scatter += score * score / information
 
     def dispersion(self, between: float) -> float:
         """Variance over that of independent drafts, given the variance between requests."""
@@ -291,10 +303,11 @@ def _sum(parts: Iterable[Tally]) -> Tally:
 def _scatter(part: Tally) -> tuple[float, float]:
     """By how much the scores of a part's requests scatter beyond independent drafts, and by how much they would with a
     variance of 1 between requests."""
-    if part.requests < 2 or part.information <= 0:
+    spread = part.spread
+    if spread.requests < 2:
         return 0.0, 0.0
-    surplus = part.scatter - part.score * part.score / part.information - (part.requests - 1.0)
-    return surplus, part.information - part.squared / part.information
+    surplus = spread.scatter - spread.score * spread.score / spread.information - (spread.requests - 1)
+    return surplus, max(spread.information - spread.squared / spread.information, 0.0)
 
 
 def _moments_of(curve: AcceptanceCurve, gamma: int) -> _Moments:

@@ -6,8 +6,6 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from scipy.special import betaincinv
-
 from adaptive_gamma.roofline import AcceptanceCurve
 from adaptive_gamma.routing.learn.tilt import (
     MeanEvidence,
@@ -29,7 +27,8 @@ __all__ = [
     "with_rates",
 ]
 
-_INSIDE = 0.95
+_INSIDE = 1.96
+"""Standard errors on either side that hold 95 % of chance."""
 _TELLING_TRIALS = 100.0
 """A last position of fewer trials says less of the ones beyond it than all positions together."""
 
@@ -155,15 +154,15 @@ def with_rates(curve: AcceptanceCurve, first: Sequence[float]) -> AcceptanceCurv
 
 
 def prior_intervals(prior: AcceptanceCurve, pseudo_drafts: float, positions: int) -> tuple[tuple[float, float], ...]:
-    """Where the prior expects each conditional rate with 95 %: a Beta of as many trials as its weight."""
+    """Where the prior expects each conditional rate with 95 %: the score interval (Wilson) of as many trials as its
+    weight, which stays within 0..1 and has a width at 0 and 1 too."""
     intervals = []
     for position, weight in enumerate(prior_weights(prior, pseudo_drafts, positions), 1):
-        rate, weight = prior.conditional_at(position), max(weight, 1.0)
-        # Half a trial on either side, as a rate of exactly 0 or 1 has no Beta distribution.
-        hits, misses = weight * rate + 0.5, weight * (1.0 - rate) + 0.5
-        low = float(betaincinv(hits, misses, 0.5 * (1.0 - _INSIDE)))
-        high = float(betaincinv(hits, misses, 0.5 * (1.0 + _INSIDE)))
-        intervals.append((min(low, rate), max(high, rate)))
+        rate, trials = prior.conditional_at(position), max(weight, 1.0)
+        share = _INSIDE * _INSIDE / trials
+        middle = (rate + 0.5 * share) / (1.0 + share)
+        reach = _INSIDE * math.sqrt(rate * (1.0 - rate) / trials + 0.25 * share / trials) / (1.0 + share)
+        intervals.append((max(min(middle - reach, rate), 0.0), min(max(middle + reach, rate), 1.0)))
     return tuple(intervals)
 
 
@@ -191,7 +190,7 @@ def leaves(
     if not any(belief.trials):
         return False
     weights = prior_weights(prior, pseudo_drafts, positions)
-    room = 1.96 * _tokens_error(prior, [max(weight, 1.0) + 1.0 for weight in weights])
+    room = _INSIDE * _tokens_error(prior, [max(weight, 1.0) + 1.0 for weight in weights])
     own = margin * _tokens_error(
         belief.curve, [t + w + 1.0 for t, w in zip(belief.trials, belief.weights, strict=True)]
     )
