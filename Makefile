@@ -7,7 +7,7 @@ PIP = $(BIN)/python -m pip --disable-pip-version-check install --quiet
 # llama.cpp b9093, whose requests may name a gamma: not to be had beside the current build, so it has its own.
 B9093 ?= .venv-b9093
 
-.PHONY: demo test test-actuator lint types unit bench soak lock clean
+.PHONY: demo test test-actuator lint types unit bench accuracy soak lock clean
 
 demo: $(VENV)/.demo
 	$(BIN)/adaptive-gamma demo
@@ -31,6 +31,10 @@ test-actuator: $(VENV)/.dev $(B9093)/.made
 # `make bench BENCH="--quick --only requests"`: the options are those of `python -m benchmarks --help`.
 bench: $(VENV)/.dev
 	$(BIN)/python -m benchmarks $(BENCH)
+
+# How well the models predict published measurements; writes docs/accuracy.md.
+accuracy: $(VENV)/.dev
+	$(BIN)/python -m benchmarks.accuracy
 
 # Ten minutes; SOAK="--minutes 2 --streams 50" for less.
 soak: $(VENV)/.dev

@@ -222,6 +222,8 @@ class PlainPoolStep:
 
 def joined(memory: FloatArray, compute: FloatArray, combine: Combine) -> FloatArray:
     """Memory and compute time together."""
+    if combine == 1:
+        return np.asarray(memory + compute)
     larger: FloatArray = np.maximum(memory, compute)
     if combine == "max" or math.isinf(combine):
         return larger

@@ -148,7 +148,9 @@ def calibration_of(
     step, drafter = fit.step, fit.drafter
     extra: float | None = None
     if prepared.beyond.any():
-        outside = Points.of([o for o, beyond in zip(prepared.kept, prepared.beyond, strict=True) if beyond])
+        outside = Points.of(
+            [o for o, beyond in zip(prepared.kept, prepared.beyond, strict=True) if beyond], prepared.capture
+        )
         yields = YieldModel(fit.curves, ()).tokens_per_step(outside, np.empty(0))
         smooth = pass_seconds(step, drafter, outside)
         extra = max(float(np.median(outside.seconds * yields - smooth)), 0.0)

@@ -13,13 +13,16 @@ __all__ = ["families_for", "family_named"]
 def families_for(hardware: Machine | None, numbers: ModelNumbers | None) -> list[StepFamily]:
     """Every family worth trying with what is known.
 
-    A mixture of experts is tried unless the model is known to be dense, a roofline where peaks and sizes are known.
+    A straight line is for dense models and a mixture of experts is for one; both are tried where it is not known which
+    the model is. A roofline is tried where peaks and sizes are known.
     """
-    dense = numbers is not None and numbers.experts is None
-    share = None if numbers is None or numbers.experts is None else numbers.experts.active / numbers.experts.count
-    found: list[StepFamily] = [LinearFamily()]
-    if not dense:
-        found.append(MoeFamily(share))
+    found: list[StepFamily] = []
+    if numbers is None or numbers.experts is None:
+        found.append(LinearFamily())
+    if numbers is None:
+        found.append(MoeFamily())
+    elif numbers.experts is not None:
+        found.append(MoeFamily(numbers.experts.active / numbers.experts.count))
     if hardware is not None and numbers is not None:
         found.append(RooflineFamily(hardware, numbers))
     return [*found, PlainPoolFamily("log"), PlainPoolFamily("linear"), TableFamily()]
@@ -31,6 +34,7 @@ def family_named(name: str, hardware: Machine | None, numbers: ModelNumbers | No
     Raises ValueError for a name there is not, and for a roofline without peaks and sizes.
     """
     by_name = {f.name: f for f in families_for(hardware, numbers)}
+    by_name.setdefault("linear", LinearFamily())
     by_name.setdefault("moe", MoeFamily())
     by_name["plain_pool"] = by_name["plain_pool/log"]
     by_name["table"] = TableFamily()

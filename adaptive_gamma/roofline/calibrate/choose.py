@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
@@ -109,7 +110,8 @@ def compare_models(
 ) -> list[RankedModel]:
     """Fit every model with every kind of drafter, and rank them by their mean error on loads left out.
 
-    Models that cannot be judged so come after those that can, refused ones last, each with its reason. Arguments as for
+    Models that cannot be judged so come after those that can, refused ones last, each with its reason. One that fits
+    what it has seen worse than another predicts what it has not is not judged, for it cannot win. Arguments as for
     ``calibrate``; ``models`` None is every family that the hardware and model numbers at hand allow.
 
     Raises UnderDetermined where no observation is usable.
@@ -123,18 +125,24 @@ def compare_models(
     kinds: Sequence[str | None] = [None]
     if prepared.inside.drafted.any():
         kinds = DRAFTER_KINDS if drafters is None else drafters
-    ranked = []
+    refused, fits = [], []
     for family, kind in product(families, kinds):
-        problem = prepared.problem(family, kind, curve)
         try:
-            fit = Fit.of(problem, prepared.inside.weight)
+            problem = prepared.problem(family, kind, curve)
+            fits.append((kind, Fit.of(problem, prepared.inside.weight, more_starts=1)))
         except UnderDetermined as refusal:
-            ranked.append(RankedModel(family, kind, None, None, refusal.problem))
-            continue
-        left_out, reason = _judged(fit)
+            refused.append(RankedModel(family, kind, None, None, refusal.problem))
+    ranked = []
+    least = math.inf
+    for kind, fit in sorted(fits, key=lambda entry: entry[1].mean_error):
+        left_out: LeftOut | None = None
+        reason: str | None = "it fits what it has seen worse than another predicts what it has not"
+        if fit.mean_error <= least:
+            left_out, reason = _judged(fit)
+            least = least if left_out is None else min(least, left_out.mean)
         found = calibration_of(prepared, fit, left_out=left_out, bootstrap=0, seed=0, notes=())
-        ranked.append(RankedModel(family, kind, left_out, found, reason))
-    return sorted(ranked, key=_rank)
+        ranked.append(RankedModel(fit.problem.family, kind, left_out, found, reason))
+    return [*sorted(ranked, key=_rank), *refused]
 
 
 def _judged(fit: Fit) -> tuple[LeftOut | None, str | None]:
@@ -145,9 +153,7 @@ def _judged(fit: Fit) -> tuple[LeftOut | None, str | None]:
         return None, refusal.problem
 
 
-def _rank(model: RankedModel) -> tuple[int, float]:
-    if model.calibration is None:
-        return (2, 0.0)
-    if model.left_out is None:
-        return (1, model.calibration.mean_error)
-    return (0, model.left_out.mean)
+def _rank(model: RankedModel) -> tuple[bool, float]:
+    if model.left_out is not None:
+        return (False, model.left_out.mean)
+    return (True, math.inf if model.calibration is None else model.calibration.mean_error)

@@ -16,6 +16,7 @@ from adaptive_gamma.roofline.calibrate.family import BoundFamily, StepFamily
 from adaptive_gamma.roofline.calibrate.observation import Points
 from adaptive_gamma.roofline.calibrate.parameter import Parameter
 from adaptive_gamma.roofline.calibrate.refusal import UnderDetermined
+from adaptive_gamma.roofline.captured_step import CapturedStep
 from adaptive_gamma.roofline.drafter import Drafter
 from adaptive_gamma.roofline.step_time import StepTime
 
@@ -23,9 +24,14 @@ __all__ = ["Fit", "Problem", "pass_seconds", "sensitivity"]
 
 _RANK = 1e-6
 """A direction in which the residuals move this much less than in the strongest one is not told by the points."""
+_F_TEST = 4.0
+"""Growth of the squared error, in units of its mean, that one parameter less may cost (95 %)."""
 _IN_DIRECTION = 0.2
 """Share of such a direction from which a parameter is named."""
-_EXTRA_STARTS = 4
+_MOST_TRIALS = 60
+_NEAR = 1e-8
+_GAIN = 1e-6
+"""Share of the squared error below which a further step gains nothing; in a flat valley it would go on for long."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +62,14 @@ class Fit:
     """Names held at a value because the points cannot tell them."""
     cost: float
     """Half the weighted sum of squared logarithmic errors."""
+
+    @property
+    def mean_error(self) -> float:
+        """Mean absolute relative error of the points that took part (of all but the taxed ones, where none did)."""
+        points = self.problem.points
+        rows = self.bound.fitted if self.bound.fitted.any() else ~points.taxed
+        judged = points.where(rows)
+        return float(np.abs(self.seconds_per_token(judged) / judged.seconds - 1.0).mean())
 
     @property
     def by_name(self) -> dict[str, float]:
@@ -93,13 +107,13 @@ class Fit:
         return np.asarray(np.log(_predicted(self.problem, self.bound, points, values) / points.seconds))
 
     @classmethod
-    def of(cls, problem: Problem, weights: FloatArray, also_start: Mapping[str, float] | None = None) -> Fit:
+    def of(cls, problem: Problem, weights: FloatArray, more_starts: int = 2) -> Fit:
         """Fit a problem.
 
         Args:
             problem: what to fit.
             weights: how much each point counts.
-            also_start: values by name to begin at beside the parameters' own; None begins at a few around those.
+            more_starts: at how many places the search begins beside the parameters' own start.
 
         Raises UnderDetermined where parameters cannot be told and have no value to be held at.
         """
@@ -108,20 +122,39 @@ class Fit:
         if problem.drafter is not None:
             parameters += problem.drafter.parameters
         parameters += problem.yields.parameters
-        rows = bound.fitted
-        used, root = problem.points.where(rows), np.sqrt(weights[rows])
         held: dict[str, float] = {}
-        _hold_down_to(len(used), problem.name, parameters, held)
-        while True:
-            values, cost = _solved(problem, bound, used, root, parameters, held, also_start)
-            found = cls(problem, bound, parameters, values, held, cost)
-            weak = _untold(found, used, root)
-            if not weak:
-                return found
+        _hold_down_to(int(bound.fitted.sum()), problem.name, parameters, held)
+        found = _searched(problem, bound, parameters, weights, held, more_starts)
+        while weak := _untold(found, found.slopes(weights)):
             droppable = [p for p in weak if p.held_at is not None]
             if not droppable:
                 raise UnderDetermined(problem.name, "the observations cannot tell its parameters apart", weak)
-            held[droppable[0].name] = _held_value(droppable[0])
+            held = {**held, droppable[0].name: _held_value(droppable[0])}
+            found = _searched(problem, bound, parameters, weights, held, found.by_name)
+        return _without_vague(found, weights)
+
+    def slopes(self, weights: FloatArray) -> FloatArray:
+        """How the weighted residuals that took part move with the free parameters, each in its own scale."""
+        rows = self.bound.fitted
+        return np.sqrt(weights[rows])[:, None] * sensitivity(self, self.problem.points.where(rows), self.free)
+
+
+def _without_vague(fit: Fit, weights: FloatArray) -> Fit:
+    """The same fit with parameters held that the points hardly tell, where that costs it nothing to speak of.
+
+    Hardly told: the 95 % error exceeds the parameter's own size. Nothing to speak of: an F test would not miss it.
+    """
+    needed: set[str] = set()
+    while vague := _vague(fit, fit.slopes(weights), needed):
+        held = {**fit.held, vague.name: _held_value(vague)}
+        problem = fit.problem
+        simpler = _searched(problem, fit.bound, fit.parameters, weights, held, fit.by_name)
+        freedom = int(fit.bound.fitted.sum()) - len(fit.free)
+        if (simpler.cost - fit.cost) * freedom <= _F_TEST * fit.cost:
+            fit = simpler
+        else:
+            needed.add(vague.name)
+    return fit
 
 
 def _held_value(parameter: Parameter) -> float:
@@ -149,7 +182,9 @@ def _free_count(parameters: Sequence[Parameter], held: Mapping[str, float]) -> i
 
 
 def pass_seconds(step: StepTime, drafter: Drafter | None, points: Points) -> FloatArray:
-    """Seconds of each point's step, its drafting included where its time holds it."""
+    """Seconds of each point's step, padding included, and its drafting where its time holds it."""
+    if points.capture is not None:
+        step = CapturedStep(step, points.capture)
     seconds = step.seconds(points.batch, points.gamma + 1, points.context, points.prefill)
     if drafter is None:
         return seconds
@@ -169,15 +204,16 @@ def _predicted(problem: Problem, bound: BoundFamily, points: Points, values: Flo
     )
 
 
-def _solved(
+def _searched(
     problem: Problem,
     bound: BoundFamily,
-    points: Points,
-    root: FloatArray,
-    parameters: Sequence[Parameter],
+    parameters: tuple[Parameter, ...],
+    weights: FloatArray,
     held: Mapping[str, float],
-    also_start: Mapping[str, float] | None,
-) -> tuple[FloatArray, float]:
+    starts: Mapping[str, float] | int,
+) -> Fit:
+    """Least squares over the free parameters: from given values, or from their own start and so many around it."""
+    points, root = problem.points.where(bound.fitted), np.sqrt(weights[bound.fitted])
     base = np.asarray([held.get(p.name, p.start) for p in parameters])
     free = np.asarray([p.name not in held for p in parameters], dtype=np.bool_)
     seen = np.log(points.seconds)
@@ -190,30 +226,33 @@ def _solved(
     if not free.any():
         empty = np.empty(0)
         scale = empty
-        return base, 0.5 * float(np.sum(off(empty) ** 2))
+        return Fit(problem, bound, parameters, base, held, 0.5 * float(np.sum(off(empty) ** 2)))
     chosen = [p for p, is_free in zip(parameters, free, strict=True) if is_free]
     scale = np.asarray([p.scale for p in chosen])
     low, high = np.asarray([p.low for p in chosen]) / scale, np.asarray([p.high for p in chosen]) / scale
     own_start = np.asarray([p.start for p in chosen]) / scale
-    if also_start is None:
-        others = _around(own_start, low, high)
+    if isinstance(starts, int):
+        begins = [own_start, *_around(own_start, low, high, starts)]
     else:
-        others = [np.asarray([also_start.get(p.name, p.start) for p in chosen]) / scale]
+        begins = [np.asarray([starts[p.name] for p in chosen]) / scale]
     best = None
-    for begin in (own_start, *others):
+    for begin in begins:
         inside = np.clip(begin, low + 1e-9 * (high - low), high - 1e-9 * (high - low))
-        found = least_squares(off, inside, bounds=(low, high), xtol=1e-9, ftol=1e-9, gtol=1e-9, max_nfev=200)
+        found = least_squares(
+            off, inside, bounds=(low, high), xtol=_NEAR, gtol=_NEAR, ftol=_GAIN,
+            max_nfev=_MOST_TRIALS,
+        )  # fmt: skip
         if best is None or found.cost < best.cost * (1.0 - 1e-9):
             best = found
     assert best is not None
     values = base.copy()
     values[free] = best.x * scale
-    return values, float(best.cost)
+    return Fit(problem, bound, parameters, values, held, float(best.cost))
 
 
-def _around(start: FloatArray, low: FloatArray, high: FloatArray) -> list[FloatArray]:
-    """A few further starts, the same every time."""
-    draws = np.random.default_rng(20240229).normal(0.0, 1.0, (_EXTRA_STARTS, start.size))
+def _around(start: FloatArray, low: FloatArray, high: FloatArray, count: int) -> list[FloatArray]:
+    """So many further starts, the same every time."""
+    draws = np.random.default_rng(20240229).normal(0.0, 1.0, (count, start.size))
     return [np.clip(start * np.exp(d), low, high) for d in draws]
 
 
@@ -230,18 +269,34 @@ def sensitivity(fit: Fit, points: Points, free: Sequence[int]) -> FloatArray:
     return columns
 
 
-def _untold(fit: Fit, points: Points, root: FloatArray) -> list[Parameter]:
+def _untold(fit: Fit, slopes: FloatArray) -> list[Parameter]:
     """Parameters along which, alone or together, the residuals do not move; those most concerned first."""
     free = fit.free
     if not free:
         return []
-    _, singular, directions = np.linalg.svd(root[:, None] * sensitivity(fit, points, free), full_matrices=True)
+    _, singular, directions = np.linalg.svd(slopes, full_matrices=False)
     found: dict[int, float] = {}
-    for row, direction in enumerate(directions):
-        strength = float(singular[row]) if row < singular.size else 0.0
+    for strength, direction in zip(singular.tolist(), directions, strict=True):
         if strength > _RANK * float(singular[0]):
             continue
         for index, part in zip(free, np.abs(direction).tolist(), strict=True):
             if part >= _IN_DIRECTION:
                 found[index] = max(found.get(index, 0.0), part)
     return [fit.parameters[i] for i in sorted(found, key=lambda i: -found[i])]
+
+
+def _vague(fit: Fit, slopes: FloatArray, needed: set[str]) -> Parameter | None:
+    """Of the parameters that can be held and are not needed, the one least told; None if all are well told."""
+    free = fit.free
+    freedom = len(slopes) - len(free)
+    if freedom < 1:
+        return None
+    _, singular, directions = np.linalg.svd(slopes, full_matrices=False)
+    spread = np.sqrt(2.0 * fit.cost / freedom * np.sum((directions / singular[:, None]) ** 2, axis=0))
+    worst, chosen = 1.0, None
+    for index, error in zip(free, spread.tolist(), strict=True):
+        parameter = fit.parameters[index]
+        excess = 1.96 * error * parameter.scale / max(abs(float(fit.values[index])), parameter.scale)
+        if parameter.held_at is not None and parameter.name not in needed and excess > worst:
+            worst, chosen = excess, parameter
+    return chosen

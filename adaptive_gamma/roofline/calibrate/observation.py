@@ -93,7 +93,6 @@ class Points:
     speculative: npt.NDArray[np.bool_]
     context: FloatArray
     prefill: FloatArray
-    """Prompt tokens in a step, and what it is padded by."""
     seconds: FloatArray
     """Time per output token."""
     yield_known: FloatArray
@@ -104,27 +103,25 @@ class Points:
     weight: FloatArray
     """1 less the share of failed requests."""
     load: FloatArray
+    capture: CaptureSizes | None
+    """Token counts that steps are padded up to."""
 
     @classmethod
     def of(cls, observations: Sequence[Observation], capture: CaptureSizes | None = None) -> Points:
-        """As columns; with captured sizes, what a step is padded by counts as prompt tokens computed beside it."""
+        """As columns; with captured sizes, a step computes the tokens it is padded up to."""
         classes = tuple(dict.fromkeys(o.request_class or ALL_CLASSES for o in observations))
         gamma = np.asarray([o.gamma for o in observations], dtype=np.int64)
-        batch = np.asarray([o.batch for o in observations], dtype=np.float64)
-        prefill = np.asarray([o.prefill_tokens for o in observations], dtype=np.float64)
-        if capture is not None:
-            prefill = prefill + capture.padded(batch * (gamma + 1)) - batch * (gamma + 1)
         known = np.asarray(
             [math.nan if o.tokens_per_step is None else o.tokens_per_step for o in observations], dtype=np.float64
         )
         return cls(
             observations=tuple(observations),
             classes=classes,
-            batch=batch,
+            batch=np.asarray([o.batch for o in observations], dtype=np.float64),
             gamma=gamma,
             speculative=np.asarray([o.speculative for o in observations], dtype=np.bool_),
             context=np.asarray([o.context_tokens for o in observations], dtype=np.float64),
-            prefill=prefill,
+            prefill=np.asarray([o.prefill_tokens for o in observations], dtype=np.float64),
             seconds=np.asarray([o.seconds_per_token for o in observations], dtype=np.float64),
             yield_known=np.where(gamma == 0, 1.0, known),
             class_index=np.asarray(
@@ -133,12 +130,14 @@ class Points:
             drafted=np.asarray([o.includes_drafter and o.gamma > 0 for o in observations], dtype=np.bool_),
             weight=np.asarray([1.0 - o.failed_share for o in observations], dtype=np.float64),
             load=np.asarray([o.batch if o.load is None else o.load for o in observations], dtype=np.float64),
+            capture=capture,
         )
 
     @property
     def tokens(self) -> FloatArray:
-        """Tokens computed in a step."""
-        return np.asarray(self.batch * (self.gamma + 1) + self.prefill)
+        """Tokens computed in a step, padding included."""
+        decoding = self.batch * (self.gamma + 1)
+        return np.asarray((decoding if self.capture is None else self.capture.padded(decoding)) + self.prefill)
 
     @property
     def plain(self) -> npt.NDArray[np.bool_]:
@@ -159,5 +158,5 @@ class Points:
         return Points(
             kept, self.classes, self.batch[chosen], self.gamma[chosen], self.speculative[chosen], self.context[chosen],
             self.prefill[chosen], self.seconds[chosen], self.yield_known[chosen], self.class_index[chosen],
-            self.drafted[chosen], self.weight[chosen], self.load[chosen],
+            self.drafted[chosen], self.weight[chosen], self.load[chosen], self.capture,
         )  # fmt: skip

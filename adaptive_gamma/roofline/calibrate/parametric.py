@@ -57,7 +57,10 @@ class _BoundMoe(Bound):
 
 @dataclass(frozen=True, slots=True)
 class MoeFamily:
-    """Shared weights, experts as tokens need them, tokens, KV tokens; in seconds, so that no hardware need be known."""
+    """Shared weights, experts as tokens need them, tokens, KV tokens; in seconds, so that no hardware need be known.
+
+    Where nothing tells the experts from the rest, it is a straight line.
+    """
 
     active_share: float | None = None
     """Experts a token uses, of those of a layer; None fits it too."""
@@ -68,13 +71,13 @@ class MoeFamily:
         least = Scales.of(points)
         parameters = [
             _positive("shared_seconds", 0.6 * least.step_seconds, _LOW_TOKENS),
-            Parameter("experts_seconds", 0.0, 5.0, least.step_seconds, "s", _LOW_TOKENS),
+            Parameter("experts_seconds", 0.0, 5.0, least.step_seconds, "s", _LOW_TOKENS, held_at=0.0),
             _EXPONENT,
             Parameter("token_seconds", 0.0, 0.05, 0.2 * least.step_seconds / least.tokens, "s/token", TWO_LOADS),
             _kv(least),
         ]
         if self.active_share is None:
-            parameters.append(Parameter("active_share", 1e-3, 0.5, 0.03, "of the experts", _LOW_TOKENS))
+            parameters.append(Parameter("active_share", 1e-3, 0.5, 0.03, "of the experts", _LOW_TOKENS, held_at=0.03))
         return _BoundMoe(tuple(parameters), ~points.taxed, self.active_share, self.combine)
 
 
@@ -123,13 +126,17 @@ class RooflineFamily:
     machine: Machine
     numbers: ModelNumbers
     combine: Combine = 2.0
+    compute_efficiency: float = 0.65
+    """Taken where the observations do not tell it, all of them being of steps that wait for memory."""
     name: str = field(default="roofline", init=False)
 
     def bind(self, points: Points, weights: FloatArray) -> BoundFamily:
         many = "steps of many tokens, where computing takes longer than reading"
         parameters = [
             Parameter("memory_efficiency", 0.02, 1.0, 0.7, "of the peak bandwidth", "steps of few tokens"),
-            Parameter("compute_efficiency", 0.02, 1.0, 0.6, "of the peak FLOP/s", many),
+            Parameter(
+                "compute_efficiency", 0.02, 1.0, 0.6, "of the peak FLOP/s", many, held_at=self.compute_efficiency
+            ),
             Parameter("launch_seconds", 0.0, 1.0, 0.1 * Scales.of(points).step_seconds, "s", TWO_LOADS, held_at=0.0),
         ]
         if self.numbers.experts is not None:
