@@ -72,6 +72,7 @@ class AcceptanceLearner:
         self._index = {name: index for index, name in enumerate(self.classes)}
         self._counts = {name: ClassCounts(half_life_s) for name in self.classes}
         self._mix = MixCounts(len(self.classes), half_life_s, list(self._pseudo.values()))
+        self._survivals: dict[int, FloatArray] = {}
         self._settled: dict[str, float] = {}
         self._drifted = dict.fromkeys(self.classes, False)
         self._kept: dict[str, LearnedCurve] | None = None
@@ -259,7 +260,11 @@ class AcceptanceLearner:
         return True
 
     def _prior_survival(self, positions: int) -> FloatArray:
-        return np.stack([self._prior[name].unconditional(positions) for name in self.classes])
+        found = self._survivals.get(positions)
+        if found is None:
+            found = np.stack([self._prior[name].unconditional(positions) for name in self.classes])
+            self._survivals[positions] = found
+        return found
 
     def _learned(self) -> dict[str, LearnedCurve]:
         direct: dict[str, list[tuple[float, float]]] = {}
