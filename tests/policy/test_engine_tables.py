@@ -237,6 +237,55 @@ def test_unknown_engine() -> None:
         check("vlm", [])
 
 
+class TestSize:
+    """A table is read by its ranges: how far the last one goes costs nothing."""
+
+    def test_a_last_batch_that_nobody_counts_to(self) -> None:
+        report = check("vllm", [[1, 100_000_000, 2]])
+        assert (ranges(report), report.max_batch) == ([[1, 100_000_000, 2]], 100_000_000)
+        assert ranges(check("vllm", [[1, 8, 3], [9, 10**15, 1]])) == [[1, 8, 3], [9, 10**15, 1]]
+        assert ranges(check("sglang", {"1": {"candidate_steps": [3]}, str(10**12): {"candidate_steps": [1]}})) == [
+            [1, 10**12 - 1, 3],
+            [10**12, 10**12, 1],
+        ]
+        assert ranges(check("tensorrt-llm", {4: 4, 10**12: 2})) == [[1, 4, 4], [5, 10**12, 2]]
+
+    @pytest.mark.parametrize(
+        ("engine", "data"),
+        [
+            ("vllm", [[1, 99999999999999999999999, 2]]),
+            ("vllm", [[1, 4, 10**400]]),
+            ("sglang", {"9" * 5000: {"candidate_steps": [3]}}),
+            ("tensorrt-llm", {"9" * 5000: 2}),
+        ],
+    )
+    def test_numbers_that_no_engine_holds(self, engine: str, data: Any) -> None:
+        with pytest.raises(ConfigurationError, match=r"expected at most 9223372036854775807 \(2\^63 - 1\), not "):
+            check(engine, data)
+
+    def test_a_gamma_beyond_what_is_priced(self) -> None:
+        report = check("vllm", [[1, 100_000_000, 2000]], policy=POLICY)
+        assert report.max_batch == POLICY.max_batch
+        assert "not_priced" in codes(report, "note")
+        assert report.cells == ()
+
+    @given(
+        bounds=st.lists(st.integers(1, 60), min_size=1, max_size=6, unique=True),
+        gammas=st.lists(st.integers(0, 3), min_size=6, max_size=6),
+        batches=st.integers(1, 70),
+    )
+    def test_the_ranges_are_those_of_every_batch(self, bounds: list[int], gammas: list[int], batches: int) -> None:
+        slots = {str(b): {"candidate_steps": [g]} for b, g in zip(bounds, gammas, strict=False)}
+        report = check("sglang", slots, max_batch=batches)
+        for batch in range(1, batches + 1):
+            below = [b for b in bounds if b <= batch]
+            wanted = slots[str(max(below) if below else min(bounds))]["candidate_steps"][0]
+            (found,) = [s.gamma for s in report.steps if s.first <= batch <= s.last]
+            assert found == wanted
+        assert [s.first for s in report.steps[1:]] == [s.last + 1 for s in report.steps[:-1]]
+        assert (report.steps[0].first, report.steps[-1].last) == (1, batches)
+
+
 class TestCommand:
     def run(self, *arguments: str) -> tuple[int, str]:
         result = CliRunner().invoke(command, ["check", *arguments], catch_exceptions=False)

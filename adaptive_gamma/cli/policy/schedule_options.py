@@ -88,3 +88,6 @@ def read_engine_table(text: str) -> Any:
         return yaml.safe_load(written)
     except (yaml.YAMLError, RecursionError) as error:
         raise ConfigurationError(source, "", "is neither JSON nor YAML") from error
+    except ValueError as error:
+        # A number of thousands of digits, or a date that is none.
+        raise ConfigurationError(source, "", f"cannot be read: {error}") from error

@@ -13,13 +13,16 @@ from adaptive_gamma.policy.export.engine import Gate, ServerOptions, Situation, 
 from adaptive_gamma.policy.export.mix import class_mix
 from adaptive_gamma.policy.export.notes import Note
 from adaptive_gamma.policy.export.prices import prices_of
-from adaptive_gamma.policy.export.schedule import TAX_SOURCE, CellLoss, Step, steps_of
+from adaptive_gamma.policy.export.schedule import TAX_SOURCE, CellLoss, Step
 from adaptive_gamma.policy.export.table_readers import READERS, ReadTable
 from adaptive_gamma.policy.table import Policy
 
 __all__ = ["TableOptions", "TableReport", "check_engine_table"]
 
 _MANY_STEPS = 6
+_LARGEST = 2**63 - 1
+"""What an engine's own integers hold."""
+_MOST_PRICED = 1024
 _NO_VERSION = Note("note", "version_not_given", "give the engine's version: what it does with the table depends on it")
 _NARROW = 1.25
 _GATES: Mapping[str, tuple[Gate, ...]] = {
@@ -103,17 +106,43 @@ def check_engine_table(
     known = options or TableOptions()
     read = READERS[engine](data, known.max_gamma)
     batches = known.max_batch or (policy.max_batch if policy is not None else read.last) or 1
-    gammas = [] if read.gamma_at is None else [read.gamma_at(b) for b in range(1, batches + 1)]
-    steps = steps_of(gammas)
+    steps = _steps(read, batches)
+    _check_size(batches, steps)
     notes = [*read.notes, *_gate_notes(engine, known, read, steps, policy)]
     notes += _common(engine, steps, read, known, policy)
     cells: tuple[CellLoss, ...] = ()
     mix_loss: CellLoss | None = None
-    if policy is not None and gammas and read.exact:
-        cells, mix_loss = _judged(policy, gammas, known)
-    elif policy is not None and gammas:
+    largest = max((step.gamma for step in steps), default=0)
+    if policy is not None and steps and not read.exact:
         notes.append(Note("note", "not_priced", "slots with several candidates have no fixed gamma to be priced"))
+    elif policy is not None and largest > _MOST_PRICED:
+        notes.append(Note("note", "not_priced", f"gamma {largest} is beyond what is priced ({_MOST_PRICED})"))
+    elif policy is not None and steps:
+        cells, mix_loss = _judged(policy, [s.gamma for s in steps for _ in range(s.first, s.last + 1)], known)
     return TableReport(engine, steps, batches, tuple(notes), cells, mix_loss)
+
+
+def _steps(read: ReadTable, batches: int) -> tuple[Step, ...]:
+    """Gamma by batch up to ``batches``. By range, for a table may name a last batch that no machine could count to."""
+    if read.gamma_at is None:
+        return ()
+    firsts = [1, *(edge for edge in read.edges if 1 < edge <= batches)]
+    steps: list[Step] = []
+    for first, after in zip(firsts, [*firsts[1:], batches + 1], strict=True):
+        gamma = read.gamma_at(first)
+        if steps and steps[-1].gamma == gamma:
+            steps[-1] = Step(steps[-1].first, after - 1, gamma)
+        else:
+            steps.append(Step(first, after - 1, gamma))
+    return tuple(steps)
+
+
+def _check_size(batches: int, steps: tuple[Step, ...]) -> None:
+    for what, value in (("batch", batches), ("gamma", max((step.gamma for step in steps), default=0))):
+        if value > _LARGEST:
+            raise ConfigurationError(
+                "engine table", what, f"expected at most {_LARGEST} (2^63 - 1), not {_shown(value)}"
+            )
 
 
 def _gate_notes(
@@ -208,3 +237,7 @@ def _judged(policy: Policy, gammas: list[int], known: TableOptions) -> tuple[tup
     words = ", ".join(f"{name} {share:.0%}" for name, share in mix.items())
     cells = tuple(loss(name, {name: 1.0}, context) for name in policy.classes for context in policy.context_buckets)
     return cells, loss(f"mix: {words}", mix, middle)
+
+
+def _shown(value: int) -> str:
+    return str(value) if value < 10**30 else f"a number of {len(str(value))} digits"

@@ -6,6 +6,7 @@ gives refusals and no gammas.
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
@@ -27,6 +28,8 @@ class ReadTable:
     notes: tuple[Note, ...]
     last: int
     """The last batch that the table names."""
+    edges: tuple[int, ...] = ()
+    """Rising; the only batches at which another gamma than just below can begin, beside batch 1."""
     exact: bool = True
     """Whether the engine really drafts ``gamma_at``; False where it walks between several candidates."""
     max_gamma: int | None = None
@@ -101,11 +104,13 @@ def _read_vllm(data: Any, max_gamma: int | None) -> ReadTable:
     if max_gamma is not None:
         notes += _maximum(max_gamma, max(r[2] for r in ranges), "num_speculative_tokens", "K", _VLLM_RULES)
 
+    firsts = [entry[0] for entry in ranges]
+
     def gamma_at(batch: int) -> int:
-        gamma: int = next(g for first, _, g in reversed(ranges) if batch >= first)
+        gamma: int = ranges[bisect_right(firsts, batch) - 1][2]
         return gamma if max_gamma is None else min(gamma, max_gamma)
 
-    return ReadTable(gamma_at, tuple(notes), ranges[-1][1], max_gamma=max_gamma, method=method)
+    return ReadTable(gamma_at, tuple(notes), ranges[-1][1], tuple(firsts), max_gamma=max_gamma, method=method)
 
 
 def _maximum(maximum: int, largest: int, name: str, what: str, source: str) -> list[Note]:
@@ -141,7 +146,7 @@ def _read_sglang(data: Any, max_gamma: int | None) -> ReadTable:
             return _rejected(
                 _SGLANG_RULES, "candidate_steps", f"{key!r}: expected candidate_steps, a list of whole numbers >= 0"
             )
-        slots[int(key)] = sorted(set(steps))
+        slots[_number(key)] = sorted(set(steps))
     if not slots:
         return _rejected(_SGLANG_RULES, "no_slot", 'expected a slot, such as {"1": {"candidate_steps": [3]}}')
     bounds = sorted(slots)
@@ -181,10 +186,10 @@ def _read_sglang(data: Any, max_gamma: int | None) -> ReadTable:
         )
 
     def gamma_at(batch: int) -> int:
-        return slots[next((b for b in reversed(bounds) if batch >= b), bounds[0])][-1]
+        return slots[bounds[max(bisect_right(bounds, batch) - 1, 0)]][-1]
 
     exact = all(len(steps) == 1 for steps in slots.values())
-    return ReadTable(gamma_at, tuple(notes), bounds[-1], exact=exact, max_gamma=max_gamma)
+    return ReadTable(gamma_at, tuple(notes), bounds[-1], tuple(bounds), exact=exact, max_gamma=max_gamma)
 
 
 def _read_tensorrt_llm(data: Any, max_gamma: int | None) -> ReadTable:
@@ -207,7 +212,7 @@ def _read_tensorrt_llm(data: Any, max_gamma: int | None) -> ReadTable:
         return _rejected(_TRT_RULES, "not_a_mapping", "expected a mapping, not empty, of batch sizes to draft lengths")
     lengths: dict[int, int] = {}
     for key, length in table.items():
-        bound = key if _whole(key) else int(key) if isinstance(key, str) and key.isdecimal() else None
+        bound = key if _whole(key) else _number(key) if isinstance(key, str) and key.isdecimal() else None
         if bound is None or bound < 1:
             return _rejected(_TRT_RULES, "key", f"expected batch sizes >= 1 as keys, not {key!r}")
         if not _whole(length) or length < 0:
@@ -229,13 +234,20 @@ def _read_tensorrt_llm(data: Any, max_gamma: int | None) -> ReadTable:
         )
 
     def gamma_at(batch: int) -> int:
-        return next((lengths[b] for b in bounds if batch <= b), 0)
+        place = bisect_left(bounds, batch)
+        return lengths[bounds[place]] if place < len(bounds) else 0
 
-    return ReadTable(gamma_at, tuple(notes), bounds[-1], max_gamma=max_gamma, method=method)
+    edges = tuple(bound + 1 for bound in bounds)
+    return ReadTable(gamma_at, tuple(notes), bounds[-1], edges, max_gamma=max_gamma, method=method)
 
 
 def _bound(key: object) -> bool:
     return _whole(key) or (isinstance(key, str) and key.replace("-", "").replace(" ", "").isdecimal())
+
+
+def _number(digits: str) -> int:
+    """Of thousands of digits no more are read than it takes to see that no engine holds such a number."""
+    return int(digits.lstrip("0")[:40] or "0")
 
 
 def _five(entry: object) -> bool:
