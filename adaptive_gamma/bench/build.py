@@ -13,6 +13,7 @@ from adaptive_gamma.bench.curves import ClassCurve, class_curves
 from adaptive_gamma.bench.importers import ImportFinding, Sweep
 from adaptive_gamma.bench.importers.finding import Findings
 from adaptive_gamma.bench.measured_points import MIXED_CLASS, evidence_of, policy_class
+from adaptive_gamma.bench.named_model import model_measured
 from adaptive_gamma.bench.observations import SweepObservations, sweep_observations
 from adaptive_gamma.errors import SweepError
 from adaptive_gamma.policy import (
@@ -94,11 +95,12 @@ class BuiltPolicy:
 def judged_sweep(sweep: Sweep, wishes: PolicyWishes) -> JudgedSweep:
     """What of a sweep may be believed, and why the rest may not.
 
-    Raises SweepError for rows of several engines or drafters.
+    Raises SweepError for rows of several engines or drafters, or of another model than the one asked for.
     """
+    named = model_measured(sweep.rows, wishes.model_name, wishes.numbers)
     cells = sweep_cells(sweep.rows)
     seen = sweep_observations(cells, prompts_cached=wishes.prompts_cached, fit_acceptance=wishes.fit_acceptance)
-    return JudgedSweep(cells, seen, (*sweep.findings, *cells.findings, *seen.findings))
+    return JudgedSweep(cells, seen, (*sweep.findings, *named, *cells.findings, *seen.findings))
 
 
 def policy_from_sweep(sweep: JudgedSweep, wishes: PolicyWishes) -> BuiltPolicy:

@@ -18,12 +18,13 @@ from adaptive_gamma.policy import (
     family_named,
     lint_policy,
     load_policy,
+    model_named,
     policy_yaml,
     provenance_at,
     rebuild_policy,
 )
 from adaptive_gamma.policy.export.prices import prices_of
-from adaptive_gamma.roofline.calibrate import UnderDetermined
+from adaptive_gamma.roofline.calibrate import ModelNumbers, UnderDetermined
 from tests.bench.shapes import DATA, bench_serve, write
 from tests.bench.synthetic import COST, CURVES, at_line, drafted, measured, row
 
@@ -294,3 +295,36 @@ def test_own_rows_written_and_read_give_the_same_policy(whole: BuiltPolicy, tmp_
     path.write_text("".join(json.dumps(row_to_json(one)) + "\n" for one in measured()))
     again = from_sweep(read_sweep([path]), FAST).policy
     assert again.table == whole.policy.table
+
+
+def _asked(name: str) -> PolicyWishes:
+    shape = model_named(name)
+    assert shape is not None
+    return replace(FAST, model_name=shape.name, numbers=ModelNumbers.of(shape, 2.0))
+
+
+@pytest.mark.parametrize(
+    ("measured_on", "asked", "other"),
+    [
+        ("meta-llama/Llama-3.1-8B-Instruct", "Llama-3.1-70B", "Llama-3.1-8B"),
+        ("RedHatAI/Meta-Llama-3.1-8B-Instruct-FP8", "Llama-3.1-70B", "Llama-3.1-8B"),
+        ("/models/qwen3-8b", "Qwen3-32B", "Qwen3-8B"),
+    ],
+)
+def test_files_of_another_model_than_the_one_asked_for(measured_on: str, asked: str, other: str) -> None:
+    sweep = Sweep((row(model=measured_on),), ())
+    with pytest.raises(SweepError, match=f"measured on '{measured_on}', but --model is {asked}.*--model {other}"):
+        judged_sweep(sweep, _asked(asked))
+    assert not any(one.field == "model" for one in judged_sweep(sweep, _asked(other)).findings)
+    # A config.json without a name: its sizes tell.
+    with pytest.raises(SweepError, match="but --model is unnamed"):
+        judged_sweep(sweep, replace(_asked(asked), model_name="unnamed"))
+    judged_sweep(sweep, replace(_asked(other), model_name="unnamed"))
+
+
+def test_a_served_name_that_tells_nothing_is_a_remark() -> None:
+    found = judged_sweep(Sweep((row(model="chat-prod"),), ()), _asked("Llama-3.1-8B")).findings
+    assert any("call the model 'chat-prod'; that it is Llama-3.1-8B" in one.problem for one in found)
+    assert not any(
+        one.field == "model" for one in judged_sweep(Sweep((row(model=None),), ()), _asked("Qwen3-8B")).findings
+    )
