@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import importlib
+import os
 import sys
 
 import click
@@ -22,6 +24,8 @@ _SUBCOMMANDS = {
     "sweep": ("adaptive_gamma.cli.sweep", "Measure engines against each other at several loads."),
     "simulate-engine": ("adaptive_gamma.cli.simulate_engine", "Run a simulated vLLM server (no model, no GPU)."),
 }
+
+_UNWRITABLE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EPIPE})
 
 
 class _Commands(click.Group):
@@ -53,10 +57,35 @@ def _root() -> None:
 def main() -> None:
     """Entry point: run a subcommand and map errors to exit codes."""
     try:
-        _root(prog_name="adaptive-gamma")
+        try:
+            _root(prog_name="adaptive-gamma")
+        finally:
+            # Here and not at the interpreter's end, where a full disk would be told in a traceback and exit code 120.
+            _flush()
     except (ConfigurationError, TraceError) as error:
         click.echo(f"adaptive-gamma: {error}", err=True)
         sys.exit(2)
     except AdaptiveGammaError as error:
         click.echo(f"adaptive-gamma: {error}", err=True)
         sys.exit(1)
+    except OSError as error:
+        # Files that cannot be opened are named by the errors above; what fails without a name is a write.
+        if error.filename is not None or error.errno not in _UNWRITABLE:
+            raise
+        _give_up_standard_output()
+        if error.errno != errno.EPIPE:
+            click.echo(f"adaptive-gamma: standard output cannot be written: {error.strerror}", err=True)
+        sys.exit(1)
+
+
+def _flush() -> None:
+    if sys.stdout is not None:  # None where it was closed before the start
+        sys.stdout.flush()
+
+
+def _give_up_standard_output() -> None:
+    """What is still buffered goes nowhere, lest the interpreter's own flush at the end fails once more."""
+    if sys.stdout is not None:
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stdout.fileno())
+        os.close(nowhere)

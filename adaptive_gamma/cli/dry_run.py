@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,6 +13,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from adaptive_gamma._version import __version__
+from adaptive_gamma.cli.numbers import FiniteFloat
 from adaptive_gamma.errors import ConfigurationError, nearest
 from adaptive_gamma.policy import CLASS_ALIASES, load_policy
 from adaptive_gamma.routing import CLASSES, DecisionLimits, canonical_class
@@ -69,12 +69,6 @@ def _wrapped(lines: Sequence[str], width: int = 76) -> Iterator[str]:
         yield f"  {row}"
 
 
-def _positive(ctx: click.Context, parameter: click.Parameter, value: float | None) -> float | None:
-    if value is not None and not (value > 0 and math.isfinite(value)):
-        raise click.BadParameter(f"{value} is not a number above 0")
-    return value
-
-
 @click.command(
     "dry-run",
     epilog=_definitions(),
@@ -100,14 +94,14 @@ def _positive(ctx: click.Context, parameter: click.Parameter, value: float | Non
     " default class. Several traces are merged, each with its first request at 0.",
 )
 @click.option(
-    "--scale", type=float, default=1.0, show_default=True, callback=_positive, help="Factor on the arrival rate."
+    "--scale", type=FiniteFloat(0, min_open=True), default=1.0, show_default=True, help="Factor on the arrival rate."
 )
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON document instead of a table.")
 @click.option("--seed", type=click.IntRange(0, 2**63 - 1), default=0, show_default=True, help="Same seed, same output.")
 @click.option("--only", metavar="NAMES", help="Policies to run, with commas; regret needs oracle among them.")
 @click.option("--limit", type=click.IntRange(1), metavar="N", help="Replay only the first N requests.")
 @click.option(
-    "--duration", type=float, metavar="S", callback=_positive, help="Replay only the first S seconds of trace time."
+    "--duration", type=FiniteFloat(0, min_open=True), metavar="S", help="Replay only the first S seconds of trace time."
 )
 @click.option(
     "--context",
@@ -126,7 +120,7 @@ def _positive(ctx: click.Context, parameter: click.Parameter, value: float | Non
 )
 @click.option("--no-learning", is_flag=True, help="Do not feed acceptance seen at scrapes back to the decision.")
 @click.option(
-    "--scrape-interval", type=float, default=1.0, show_default=True, callback=_positive, metavar="S",
+    "--scrape-interval", type=FiniteFloat(0, min_open=True), default=1.0, show_default=True, metavar="S",
     help="Simulated seconds between two looks at the engines' gauges.",
 )  # fmt: skip
 @click.option(
@@ -134,7 +128,7 @@ def _positive(ctx: click.Context, parameter: click.Parameter, value: float | Non
     metavar="TOKENS", help="Most prompt tokens in an engine step.",
 )  # fmt: skip
 @click.option(
-    "--slo-tpot", type=float, callback=_positive, metavar="S", help="The decision's limit on time per output token."
+    "--slo-tpot", type=FiniteFloat(0, min_open=True), metavar="S", help="The decision's limit on time per output token."
 )
 def command(
     policy_file: str,

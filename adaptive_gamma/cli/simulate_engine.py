@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from adaptive_gamma.cli.numbers import FiniteFloat
 from adaptive_gamma.errors import ConfigurationError
 from adaptive_gamma.routing import GammaSchedule
 from adaptive_gamma.simulation.engine import (
@@ -71,7 +72,7 @@ def _step_time(ctx: click.Context, parameter: click.Parameter, value: str | None
         numbers = [float(part) for part in value.split(",")]
     except ValueError:
         numbers = []
-    if not 2 <= len(numbers) <= 3 or min(numbers) < 0 or numbers[0] + numbers[1] <= 0:
+    if not 2 <= len(numbers) <= 3 or not all(0 <= number < 1e6 for number in numbers) or numbers[0] + numbers[1] <= 0:
         raise click.BadParameter(f"{value!r} is not T0_MS,C_MS or T0_MS,C_MS,DRAFT_PASS_MS")
     t0_ms, c_ms, draft_ms = (*numbers, 0.12 * numbers[0])[:3]
     return t0_ms / 1e3, c_ms / 1e3, draft_ms / 1e3
@@ -106,7 +107,10 @@ def _clock(step_time: tuple[float, float, float] | None, policy: str | None, *, 
 @click.option(
     "--step-time", callback=_step_time, metavar="T0_MS,C_MS[,DRAFT_MS]", help="Step times of a straight line."
 )
-@click.option("--time-scale", default=1.0, show_default=True, help="Simulated seconds per real second.")
+@click.option(
+    "--time-scale", type=FiniteFloat(0, 1e6, min_open=True), default=1.0, show_default=True,
+    help="Simulated seconds per real second.",
+)  # fmt: skip
 @click.option("--max-num-seqs", default=64, show_default=True, type=click.IntRange(1), help="Largest batch.")
 @click.option("--max-num-batched-tokens", default=8192, show_default=True, type=click.IntRange(1), help="Per step.")
 @click.option("--max-model-len", default=8192, show_default=True, type=click.IntRange(2), help="Context in tokens.")

@@ -42,6 +42,7 @@ from adaptive_gamma.bench.sweep import (
     summary_lines,
     summary_tables,
 )
+from adaptive_gamma.cli.numbers import FiniteFloat
 from adaptive_gamma.config.values import engine_url
 from adaptive_gamma.engines import DIALECTS, LARGEST_GAMMA
 from adaptive_gamma.errors import AdaptiveGammaError, ConfigurationError
@@ -67,12 +68,6 @@ def _loads(ctx: click.Context, parameter: click.Parameter, value: str) -> tuple[
     if len(set(loads)) < len(loads):
         raise click.BadParameter("a load is named twice")
     return tuple(loads)
-
-
-def _above_zero(ctx: click.Context, parameter: click.Parameter, value: float) -> float:
-    if not 0 < value < 1e6:
-        raise click.BadParameter(f"{value} is not a number above 0")
-    return value
 
 
 @click.command(
@@ -137,13 +132,13 @@ compare, 130 and 143 ended by SIGINT and SIGTERM.""",
 )
 @click.option("--model-name", help="Name to record for the model of all arms, where they list it under different ones.")
 @click.option("--endpoint", type=click.Choice(["chat", "completions"]), default="chat", show_default=True)
-@click.option("--temperature", type=click.FloatRange(0, 2), default=0.0, show_default=True)
+@click.option("--temperature", type=FiniteFloat(0, 2), default=0.0, show_default=True)
 @click.option(
     "--seed", type=click.IntRange(0, 2**31 - 1), default=0, show_default=True, help="Seeds prompts and sampling."
 )
 @click.option(
-    "--timeout", "timeout_s", type=float, callback=_above_zero, default=120.0, show_default=True, metavar="S",
-    help="For each request.",
+    "--timeout", "timeout_s", type=FiniteFloat(0, 1e6, min_open=True, max_open=True), default=120.0,
+    show_default=True, metavar="S", help="For each request.",
 )  # fmt: skip
 @click.option("--api-key-env", metavar="VARIABLE", help="Environment variable that holds the engines' key.")
 @click.option(

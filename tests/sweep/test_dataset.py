@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections import Counter
 from itertools import pairwise
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import Any
 import pytest
 
 from adaptive_gamma.bench.sweep.arm import ArmSpec
-from adaptive_gamma.bench.sweep.dataset import Prompt, builtin_prompts, open_dataset, read_prompt_file
+from adaptive_gamma.bench.sweep.dataset import MOST_BYTES, Prompt, builtin_prompts, open_dataset, read_prompt_file
 from adaptive_gamma.bench.sweep.settings import SweepSettings
 from adaptive_gamma.errors import SweepError
 from adaptive_gamma.routing import canonical_class, classify_prompt
@@ -90,7 +91,7 @@ def test_a_file_without_prompts_or_not_there(tmp_path: Path) -> None:
     (tmp_path / "empty.jsonl").write_text("\n \n")
     with pytest.raises(SweepError, match="no prompt"):
         open_dataset(str(tmp_path / "empty.jsonl"), "chat")
-    with pytest.raises(SweepError, match="cannot be read"):
+    with pytest.raises(SweepError, match="is no regular file"):
         open_dataset(str(tmp_path), "chat")
 
 
@@ -177,3 +178,16 @@ def test_warm_up_is_of_all_classes(concurrency: int) -> None:
     assert len(asked) == concurrency
     counts = Counter(item.prompt.request_class for item in asked)
     assert max(counts.values()) - min(counts.get(name, 0) for name in ("code", "prose")) <= 1
+
+
+def test_only_regular_files_of_some_size_are_read(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    for path in (tmp_path, tmp_path / "pipe", Path("/dev/zero")):
+        if path.exists():
+            with pytest.raises(SweepError, match="is no regular file"):
+                read_prompt_file(path)
+    large = tmp_path / "large.jsonl"
+    with large.open("wb") as file:
+        file.truncate(MOST_BYTES + 1)
+    with pytest.raises(SweepError, match=r"is larger than 256 MiB \(268435457 bytes\)"):
+        read_prompt_file(large)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import random
+import stat
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -20,6 +21,8 @@ __all__ = ["BUILTIN", "Endpoint", "Prompt", "PromptSet", "builtin_prompts", "ope
 
 BUILTIN = "builtin"
 """The name of the set that comes with the command."""
+MOST_BYTES = 256 << 20
+"""Of a file of prompts; all of them are held in memory."""
 UNCLASSED = "unsure"
 """The class of a prompt whose line names none."""
 Endpoint: TypeAlias = Literal["chat", "completions"]
@@ -134,7 +137,16 @@ def read_prompt_file(path: Path) -> PromptSet:
         SweepError: names the line and the field.
     """
     try:
-        raw = path.read_bytes()
+        about = path.stat()
+        if not stat.S_ISREG(about.st_mode):
+            # Before it is opened: a pipe that nobody writes to would be waited for.
+            raise SweepError(str(path), "", "is no regular file; prompts are read from a file of JSON lines")
+        with path.open("rb") as file:
+            raw = file.read(MOST_BYTES + 1)
+        if len(raw) > MOST_BYTES:
+            raise SweepError(
+                str(path), "", f"is larger than {MOST_BYTES >> 20} MiB ({about.st_size} bytes); give fewer prompts"
+            )
     except OSError as error:
         near = f"; the set that comes with the command is called {BUILTIN!r}" if not path.exists() else ""
         raise SweepError(str(path), "", f"cannot be read: {error.strerror}{near}") from error

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import click
 
+from adaptive_gamma.cli.numbers import FiniteFloat
+
 __all__ = ["command"]
 
 
 @click.command("demo")
-@click.option("--seconds", type=click.FloatRange(1, 600), default=8.0, show_default=True, help="Length of each step.")
+@click.option("--seconds", type=FiniteFloat(1, 600), default=8.0, show_default=True, help="Length of each step.")
 @click.option(
     "--concurrency", "steps", default="1,2,4,8", show_default=True, help="Requests kept open in each step, in turn."
 )

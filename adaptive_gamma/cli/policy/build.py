@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from adaptive_gamma.cli.numbers import FiniteFloat
 from adaptive_gamma.cli.policy.options import family_option, hardware_option, model_option, whole_numbers
 from adaptive_gamma.errors import ConfigurationError
 from adaptive_gamma.policy import (
@@ -46,7 +47,7 @@ __all__ = ["build_command"]
 @click.option("--prompts-cached", is_flag=True, help="With --from: the prompts lay in the engine's prefix cache.")
 @click.option(
     "--prompt-share",
-    type=click.FloatRange(0, 1e5),
+    type=FiniteFloat(0, 1e5),
     help="With --from: prompt tokens computed per output token in your traffic; the default is the sweep's.",
 )
 @click.option(
@@ -56,7 +57,7 @@ __all__ = ["build_command"]
 )
 @click.option(
     "--slo-tpot-ms",
-    type=click.FloatRange(0.01, 60_000),
+    type=FiniteFloat(0.01, 60_000),
     metavar="MS",
     help="Time per output token that must hold; the table says up to which batch it does.",
 )

@@ -6,6 +6,7 @@ import json
 
 import click
 
+from adaptive_gamma.cli.numbers import FiniteFloat
 from adaptive_gamma.cli.policy.schedule_options import ENGINE_CHOICE, read_engine_table, read_mix, server_options
 from adaptive_gamma.policy import lint_policy, load_policy
 from adaptive_gamma.policy.export import Runner, ServerOptions, TableOptions, TableReport, check_engine_table
@@ -16,7 +17,7 @@ __all__ = ["check_command"]
 
 @click.command("check")
 @click.argument("policy_file", metavar="POLICY", required=False)
-@click.option("--median-load", type=click.FloatRange(1), help="Usual sequences on a replica; edges on it are reported.")
+@click.option("--median-load", type=FiniteFloat(1), help="Usual sequences on a replica; edges on it are reported.")
 @click.option("--strict", is_flag=True, help="Remarks fail the check as well.")
 @click.option(
     "--engine-table", metavar="FILE|JSON", help="Check an engine's own schedule; a POLICY then judges its cost."

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from adaptive_gamma.cli.numbers import FiniteFloat
 from adaptive_gamma.cli.policy.schedule_options import ENGINE_CHOICE, read_mix, server_options
 from adaptive_gamma.errors import ConfigurationError
 from adaptive_gamma.policy import load_policy
@@ -28,11 +29,11 @@ __all__ = ["export_command"]
     "Default: the policy's default class.",
 )
 @click.option("--context", type=click.IntRange(1), help="Usual context in tokens. Default: the policy's middle bucket.")
-@click.option("--median-load", type=click.FloatRange(1), help="Usual running sequences: no edge is placed there.")
+@click.option("--median-load", type=FiniteFloat(1), help="Usual running sequences: no edge is placed there.")
 @click.option("--steps", type=click.IntRange(1, 64), default=4, show_default=True, help="Ranges at most.")
 @click.option(
     "--tolerance",
-    type=click.FloatRange(0, 0.5),
+    type=FiniteFloat(0, 0.5),
     default=0.005,
     show_default=True,
     help="Mean predicted loss up to which ranges are merged.",
@@ -40,7 +41,7 @@ __all__ = ["export_command"]
 @click.option("--allow-zero", is_flag=True, help="Let gamma be 0. A plain replica serves such load faster.")
 @click.option(
     "--zero-margin",
-    type=click.FloatRange(0, 0.99),
+    type=FiniteFloat(0, 0.99),
     default=0.05,
     show_default=True,
     help="Share by which gamma 0 must win.",
