@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from adaptive_gamma.cli.numbers import FiniteFloat
-from adaptive_gamma.cli.policy.options import family_option, hardware_option, model_option, whole_numbers
+from adaptive_gamma.cli.policy.options import family_option, given_flags, hardware_option, model_option, whole_numbers
 from adaptive_gamma.errors import ConfigurationError
 from adaptive_gamma.policy import (
     find_policy,
@@ -108,36 +108,45 @@ def build_command(
 ) -> None:
     """Write a policy: from a measured sweep, from hardware, model and drafter, or anew from a file's inputs."""
     slo = None if slo_tpot_ms is None else slo_tpot_ms * 1e-3
+    given = given_flags(context_)
+    if no_capture_limit and "capture_limit" in given:
+        raise click.UsageError("--no-capture-limit goes without --capture-limit")
     if not sweep:
-        for flag, given in (
+        for flag, present in (
             ("--arm", arms), ("--only-model", only_model), ("--force-random", force_random),
             ("--fit-acceptance", fit_acceptance), ("--prompts-cached", prompts_cached), ("--step-time", step_time),
             ("--prompt-share", prompt_share is not None),
         ):  # fmt: skip
-            if given:
+            if present:
                 raise click.UsageError(f"{flag} goes with --from")
     if inputs_file is not None:
-        if gpu or model or drafter or sweep or slo_tpot_ms:
-            raise click.UsageError("--inputs goes without --from, --gpu, --model, --drafter and --slo-tpot-ms")
+        ignored = [flag for name_, flag in given.items() if name_ not in ("inputs_file", "output")]
+        if ignored:
+            raise click.UsageError(
+                f"--inputs goes without {', '.join(ignored)}: the file's inputs and limits decide; change them there"
+            )
         path = find_policy(inputs_file)
         policy = rebuild_policy(read_policy_file(path), str(path))
     elif sweep:
         # Here and not above: calibration brings scipy's optimisers, and no other command should wait for them.
         from adaptive_gamma.cli.policy.from_sweep import PolicyWishes, build_from_sweep, machine_of, numbers_of
 
-        def asked(parameter: str) -> bool:
-            return context_.get_parameter_source(parameter) is not click.core.ParameterSource.DEFAULT
-
         if gpu and not model:
             raise click.UsageError("--gpu needs --model: peaks say nothing without the model's sizes")
+        if prompts_cached and prompt_share is not None:
+            click.echo(
+                "note: --prompts-cached is what was measured, --prompt-share is your traffic: the table counts "
+                f"{prompt_share:g} prompt tokens per output token",
+                err=True,
+            )
         shape = None if model is None else model_option(model, experts=True)
         wishes = PolicyWishes(
             name=name,
-            max_gamma=max_gamma if asked("max_gamma") else None,
+            max_gamma=max_gamma if "max_gamma" in given else None,
             min_gamma=min_gamma,
-            max_batch=max_batch if asked("max_batch") else None,
-            contexts=whole_numbers(context, "--context") if asked("context") else None,
-            capture_limit=capture_limit if asked("capture_limit") else None,
+            max_batch=max_batch if "max_batch" in given else None,
+            contexts=whole_numbers(context, "--context") if "context" in given else None,
+            capture_limit=capture_limit if "capture_limit" in given else None,
             no_capture_limit=no_capture_limit,
             slo_tpot_seconds=slo,
             hardware_name=gpu,

@@ -7,8 +7,15 @@ import json
 import click
 
 from adaptive_gamma.cli.numbers import FiniteFloat
-from adaptive_gamma.cli.policy.schedule_options import ENGINE_CHOICE, read_engine_table, read_mix, server_options
-from adaptive_gamma.policy import lint_policy, load_policy
+from adaptive_gamma.cli.policy.options import given_flags
+from adaptive_gamma.cli.policy.schedule_options import (
+    ENGINE_CHOICE,
+    read_engine_table,
+    read_mix,
+    refuse_foreign,
+    server_options,
+)
+from adaptive_gamma.policy import Finding, lint_policy, load_policy
 from adaptive_gamma.policy.export import Runner, ServerOptions, TableOptions, TableReport, check_engine_table
 from adaptive_gamma.policy.render import policy_summary
 
@@ -17,7 +24,9 @@ __all__ = ["check_command"]
 
 @click.command("check")
 @click.argument("policy_file", metavar="POLICY", required=False)
-@click.option("--median-load", type=FiniteFloat(1), help="Usual sequences on a replica; edges on it are reported.")
+@click.option(
+    "--median-load", type=FiniteFloat(1, 65536), help="Usual sequences on a replica; edges on it are reported."
+)
 @click.option("--strict", is_flag=True, help="Remarks fail the check as well.")
 @click.option(
     "--engine-table", metavar="FILE|JSON", help="Check an engine's own schedule; a POLICY then judges its cost."
@@ -29,7 +38,9 @@ __all__ = ["check_command"]
 @click.option("--capture-limit", type=click.IntRange(1), help="Most captured tokens. Default: the policy's.")
 @click.option("--class-mix", metavar="CLASS|WEIGHTS", help="As in an export.")
 @click.option("--json", "as_json", is_flag=True, help="What was found as JSON.")
+@click.pass_context
 def check_command(
+    context_: click.Context,
     policy_file: str | None,
     median_load: float | None,
     strict: bool,
@@ -52,12 +63,19 @@ def check_command(
     if engine_table is None:
         if policy_file is None:
             raise click.UsageError("give a POLICY, or --engine-table with --for")
-        if engine is not None:
-            raise click.UsageError("--for goes with --engine-table")
+        foreign = [
+            flag for name, flag in given_flags(context_).items() if name not in ("median_load", "strict", "as_json")
+        ]
+        if foreign:
+            verb = "goes" if len(foreign) == 1 else "go"
+            raise click.UsageError(f"{', '.join(foreign)} {verb} with --engine-table; a policy has limits of its own")
         _check_policy(policy_file, median_load, strict, as_json)
         return
     if engine is None:
         raise click.UsageError("--engine-table goes with --for")
+    refuse_foreign(engine, runner)
+    if class_mix is not None and policy_file is None:
+        raise click.UsageError("--class-mix goes with a POLICY: without one nothing is priced")
     report = check_engine_table(
         engine,
         read_engine_table(engine_table),
@@ -81,7 +99,15 @@ def check_command(
 
 def _check_policy(policy_file: str, median_load: float | None, strict: bool, as_json: bool) -> None:
     policy = load_policy(policy_file)
-    findings = lint_policy(policy, median_load)
+    findings = list(lint_policy(policy, median_load))
+    if median_load is not None and median_load > policy.max_batch:
+        findings.append(
+            Finding(
+                "inputs.limits.max_batch",
+                f"the median load {median_load:g} lies beyond {policy.max_batch}, "
+                "the last batch of the table: no edge can stand on it",
+            )
+        )
     if as_json:
         found = [{"key": finding.key, "message": finding.message} for finding in findings]
         click.echo(json.dumps({"policy": policy.name, "follows_from_inputs": True, "findings": found}, indent=2))

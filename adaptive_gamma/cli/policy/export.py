@@ -8,7 +8,8 @@ from pathlib import Path
 import click
 
 from adaptive_gamma.cli.numbers import FiniteFloat
-from adaptive_gamma.cli.policy.schedule_options import ENGINE_CHOICE, read_mix, server_options
+from adaptive_gamma.cli.policy.options import given_flags
+from adaptive_gamma.cli.policy.schedule_options import ENGINE_CHOICE, read_mix, refuse_foreign, server_options
 from adaptive_gamma.errors import ConfigurationError
 from adaptive_gamma.policy import load_policy
 from adaptive_gamma.policy.export import EngineExport, Runner, ScheduleOptions, ServerOptions, export_policy
@@ -29,7 +30,7 @@ __all__ = ["export_command"]
     "Default: the policy's default class.",
 )
 @click.option("--context", type=click.IntRange(1), help="Usual context in tokens. Default: the policy's middle bucket.")
-@click.option("--median-load", type=FiniteFloat(1), help="Usual running sequences: no edge is placed there.")
+@click.option("--median-load", type=FiniteFloat(1, 65536), help="Usual running sequences: no edge is placed there.")
 @click.option("--steps", type=click.IntRange(1, 64), default=4, show_default=True, help="Ranges at most.")
 @click.option(
     "--tolerance",
@@ -53,7 +54,9 @@ __all__ = ["export_command"]
 @click.option("--by-class", is_flag=True, help="SGLang: one candidate a class in each slot; the engine chooses.")
 @click.option("-o", "--output", metavar="FILE", help="Write the engine's file (or its option's JSON) here.")
 @click.option("--json", "as_json", is_flag=True, help="Everything as JSON.")
+@click.pass_context
 def export_command(
+    context_: click.Context,
     policy_file: str,
     engine: str,
     engine_version: str | None,
@@ -84,6 +87,11 @@ def export_command(
     """
     if no_capture_limit and capture_limit is not None:
         raise click.UsageError("--no-capture-limit goes without --capture-limit")
+    if by_class and engine != "sglang":
+        raise click.UsageError(f"--by-class goes with --for sglang: {engine} takes one gamma a range")
+    if not allow_zero and "zero_margin" in given_flags(context_):
+        raise click.UsageError("--zero-margin goes with --allow-zero: without it gamma is never 0")
+    refuse_foreign(engine, runner)
     made = export_policy(
         load_policy(policy_file),
         engine,

@@ -6,11 +6,24 @@ import json
 from collections.abc import Iterable
 from pathlib import Path
 
+import click
+
 from adaptive_gamma.errors import ConfigurationError, nearest
 from adaptive_gamma.policy import DrafterFamily, family_named, hardware_named, library, model_named
 from adaptive_gamma.roofline import Hardware, ModelShape
 
-__all__ = ["family_option", "hardware_option", "model_option", "whole_numbers"]
+__all__ = ["family_option", "given_flags", "hardware_option", "model_option", "whole_numbers"]
+
+
+def given_flags(context: click.Context) -> dict[str, str]:
+    """The options that were really given: name of the parameter to flag, in the order of the help."""
+    return {
+        one.name: max(one.opts, key=len)
+        for one in context.command.params
+        if one.name is not None
+        and isinstance(one, click.Option)
+        and context.get_parameter_source(one.name) is not click.core.ParameterSource.DEFAULT
+    }
 
 
 def whole_numbers(text: str, option: str, most: int = 100_000_000) -> list[int]:

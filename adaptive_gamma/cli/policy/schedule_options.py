@@ -13,7 +13,7 @@ import yaml
 from adaptive_gamma.errors import ConfigurationError
 from adaptive_gamma.policy.export import ENGINES
 
-__all__ = ["read_engine_table", "read_mix", "server_options"]
+__all__ = ["read_engine_table", "read_mix", "refuse_foreign", "server_options"]
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 _MOST_BYTES = 1 << 20
@@ -39,6 +39,12 @@ def server_options(command: _Command) -> _Command:
     ):
         command = decorate(command)
     return command
+
+
+def refuse_foreign(engine: str, runner: str) -> None:
+    """Raises click.UsageError for an option that another engine than the chosen one has."""
+    if runner != "auto" and engine != "vllm":
+        raise click.UsageError(f"--runner goes with --for vllm: {engine} has no model runners to choose from")
 
 
 def read_mix(text: str | None) -> dict[str, float] | None:

@@ -254,6 +254,17 @@ def _notes(policy: Policy, made: Schedule, options: ScheduleOptions, wanted: int
         found.append(
             Note("warning", "capture_limit", f"beyond {limit} sequences even plain decoding leaves the captured graphs")
         )
+    buckets = policy.context_buckets
+    if options.context_tokens is not None and not buckets[0] <= options.context_tokens <= buckets[-1]:
+        found.append(
+            Note(
+                "warning",
+                "context_outside",
+                f"context {options.context_tokens:.0f} lies outside of the policy's buckets "
+                f"({', '.join(map(str, buckets))}); the prices of {made.context} count. Build the policy with "
+                f"--context {options.context_tokens:.0f}",
+            )
+        )
     if wanted > policy.max_batch:
         found.append(
             Note(

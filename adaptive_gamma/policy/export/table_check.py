@@ -156,7 +156,9 @@ def _gate_notes(
         if method is None and policy is not None:
             method = vllm.vllm_method(policy, server)
         if version is None:
+            vllm.check_method(server.method)
             return [_NO_VERSION]
+        vllm.check_method(server.method)
         found = vllm.gate_notes(version, method, server, has_zero)
     else:
         found = gated(_GATES[engine], Situation(version, None, method, server.data_parallel, has_zero))
@@ -186,6 +188,9 @@ def _common(
             )
     if limit is None and steps:
         found.append(Note("note", "capture_limit_unknown", "no capture limit given; that it is kept was not checked"))
+    if known.median_load is not None and steps and known.median_load > steps[-1].last:
+        words = f"the median load {known.median_load:g} lies beyond {steps[-1].last}, the last batch looked at"
+        found.append(Note("warning", "median_load", words))
     if known.median_load is not None:
         found += [
             Note(

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from adaptive_gamma.errors import ConfigurationError
+from adaptive_gamma.errors import ConfigurationError, nearest
 from adaptive_gamma.policy.export.engine import (
     EngineExport,
     Gate,
@@ -27,7 +27,7 @@ from adaptive_gamma.policy.export.schedule import Schedule, ScheduleOptions, mak
 from adaptive_gamma.policy.export.version import Version, version_text
 from adaptive_gamma.policy.table import Policy
 
-__all__ = ["GATES", "METHODS", "TABLE_KEY", "export_vllm", "gate_notes", "runner_of", "vllm_method"]
+__all__ = ["GATES", "METHODS", "TABLE_KEY", "check_method", "export_vllm", "gate_notes", "runner_of", "vllm_method"]
 
 TABLE_KEY = "num_speculative_tokens_per_batch_size"
 
@@ -230,6 +230,16 @@ GATES: tuple[Gate, ...] = (
 )
 
 
+def check_method(method: str | None) -> None:
+    """Raises ConfigurationError for a method that vLLM does not have; it refuses to start with one."""
+    known = sorted({*METHODS.values(), *_V1_ONLY, "ngram_gpu"})
+    # Each architecture with its own multi-token prediction has a name of its own, such as deepseek_mtp.
+    if method is not None and method not in known and not method.endswith("_mtp"):
+        raise ConfigurationError(
+            "--method", "", f"vLLM has no method {method!r}; it has {', '.join(known)}", nearest(method.lower(), known)
+        )
+
+
 def vllm_method(policy: Policy, options: ServerOptions) -> str | None:
     """vLLM's method, as given or as the policy's drafter family means; None where neither says."""
     if options.method is not None:
@@ -269,6 +279,7 @@ def export_vllm(policy: Policy, server: ServerOptions, options: ScheduleOptions)
         raise ConfigurationError(
             "vllm version", "", "give the engine's version: what it does with the table depends on it"
         )
+    check_method(server.method)
     method = vllm_method(policy, server)
     made = make_schedule(policy, options)
     notes = gate_notes(version, method, server, made.has_zero)
