@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from adaptive_gamma.config.settings import LearnSettings
 from adaptive_gamma.engines.reading import RequestAcceptance
+from adaptive_gamma.fleet.draft_ledger import DraftLedger, drafts_behind
 from adaptive_gamma.fleet.families import FamilyPrior, family_of, family_prior, policy_identity
 from adaptive_gamma.fleet.state_file import StateFile
 from adaptive_gamma.fleet.window import DraftCounts
@@ -29,8 +30,6 @@ STATE_FORMAT = "adaptive-gamma/learned/v1"
 _REVIEW_S = 1.0
 _REPORTING_S = 60.0
 """A replica whose requests reported acceptance by position this lately needs no taking apart of its counters."""
-_COVERED = 0.8
-"""Reports of so large a share of the counted draft tokens tell whose they are better than request-seconds do."""
 _OFF_BY = 0.03
 """Relative error of the expected tokens in force from which another table is worth while."""
 _FAULTS = (ArithmeticError, ValueError, LookupError)
@@ -81,7 +80,7 @@ class FleetLearning:
         """Families of the state file that no replica has shown yet."""
         self._known: dict[str, dict[str, LearnedCurve]] = {}
         self._gammas: dict[str, GammaSetting] = {}
-        self._reported: dict[str, dict[str, float]] = {}
+        self._ledgers: dict[str, DraftLedger] = {}
         self._by_position_at: dict[str, float] = {}
         self._drifted: dict[tuple[str, str], bool] = {}
         self._drifted_in_force: frozenset[str] = frozenset()
@@ -109,8 +108,7 @@ class FleetLearning:
             learner.observe_histogram(known, acceptance.histogram, at, draft_tokens=tokens, source=name)
             self._by_position_at[name] = at
         else:
-            reported = self._reported.setdefault(name, {})
-            reported[known] = reported.get(known, 0.0) + acceptance.draft_tokens
+            self._ledger(name).report(known, acceptance.draft_tokens)
             self._note_totals(learner, replica, known, acceptance, at)
 
     def note_drafts(self, replica: FleetReplica, counts: DraftCounts, at: float) -> None:
@@ -124,19 +122,19 @@ class FleetLearning:
             self._gammas[name] = gamma
             if before is not None and before != gamma:
                 learner.note_gamma_change(at, name)
-        reported = self._reported.pop(name, {})
         by_position_at = self._by_position_at.get(name)
         if by_position_at is not None and at - by_position_at <= _REPORTING_S:
             return
+        told = self._ledger(name).count(counts)
+        if told is None:
+            return
+        counts, by_class = told
         shares: dict[str, float] = {}
-        if sum(reported.values()) >= _COVERED * counts.draft_tokens:
-            shares = reported
-        else:
-            for request_class, drafts in counts.by_class.items():
-                if request_class is None:
-                    return  # whose drafts they were is not known
-                known = self._policy.class_for(request_class)
-                shares[known] = shares.get(known, 0.0) + drafts
+        for request_class, drafts in by_class.items():
+            if request_class is None:
+                return  # whose drafts they were is not known
+            known = self._policy.class_for(request_class)
+            shares[known] = shares.get(known, 0.0) + drafts
         self._heard = True
         learner.observe_counters(
             shares, counts.drafts, counts.per_position, at, draft_tokens=counts.draft_tokens, source=name
@@ -247,7 +245,7 @@ class FleetLearning:
         self._drafters = tuple(drafters)
         for family in (self._family, *self._drafters):
             self.learner(family)
-        self._gammas, self._reported, self._by_position_at = {}, {}, {}
+        self._gammas, self._ledgers, self._by_position_at = {}, {}, {}
         self._heard = True
 
     async def _run(self) -> None:
@@ -257,6 +255,12 @@ class FleetLearning:
                 await self.review()
             except _FAULTS as fault:
                 _log.error("a look at what was learned met a fault and is lost", exc_info=fault)
+
+    def _ledger(self, name: str) -> DraftLedger:
+        found = self._ledgers.get(name)
+        if found is None:
+            found = self._ledgers[name] = DraftLedger()
+        return found
 
     def _family_of(self, replica: FleetReplica) -> str:
         return replica.settings.drafter or self._family
@@ -271,11 +275,7 @@ class FleetLearning:
             gamma = setting if isinstance(setting, int) else None
         if not gamma:
             return
-        tokens = float(acceptance.draft_tokens)
-        drafts = acceptance.drafts or tokens / gamma
-        if acceptance.drafts is None and acceptance.most_drafts is not None:
-            # One of those passes was the prompt's, which verifies nothing.
-            drafts = max(drafts, acceptance.most_drafts - 1.0)
+        tokens, drafts = float(acceptance.draft_tokens), drafts_behind(acceptance, gamma)
         if tokens <= drafts * gamma:
             learner.observe_mean(
                 known, drafts, acceptance.accepted_tokens, gamma, at, draft_tokens=tokens, source=replica.name

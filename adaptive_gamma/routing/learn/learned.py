@@ -19,7 +19,8 @@ class LearnedCurve:
     curve: AcceptanceCurve
     """Posterior mean; equal to ``prior`` while nothing was seen."""
     trials: tuple[float, ...]
-    """For each position, how many independent drafts that reached it the evidence is worth now. Empty: no evidence."""
+    """For each position, how many independent drafts that reached it the evidence is worth now. Empty: no evidence.
+    Drafts of which only totals are known count at every position, though they tell no more than the curve's level."""
     error: tuple[float, ...]
     """Standard error of the learned conditional rate at each of these positions."""
     tokens_error: float

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ import numpy as np
 from adaptive_gamma.roofline import AcceptanceCurve, FloatArray, draft_length_varies
 from adaptive_gamma.routing.learn.counts import ClassCounts
 from adaptive_gamma.routing.learn.learned import LearnedCurve
-from adaptive_gamma.routing.learn.mix import MixCounts, survival
+from adaptive_gamma.routing.learn.mix import MixCounts, shape_steps, survival
 from adaptive_gamma.routing.learn.posterior import (
     Belief,
     believe,
@@ -18,6 +19,7 @@ from adaptive_gamma.routing.learn.posterior import (
     leaves,
     prior_intervals,
     recovered_belief,
+    reshaped,
 )
 from adaptive_gamma.routing.learn.snapshot import restore_counts, restore_mix, snapshot_counts, snapshot_mix
 from adaptive_gamma.routing.learn.tilt import MeanEvidence
@@ -33,6 +35,10 @@ _SHORTEST = 0.85
 """Totals tell a mean by draft length. Of drafts shorter than this share of gamma, the lengths hang on the very tokens
 that get accepted, and the mean tells nothing."""
 _LEAST_TRIALS = 1.0
+_ALIKE = 10.0
+"""Prior weights that the shape of all classes counts for the shape of one, where totals have told its level."""
+_ROUNDS = 3
+"""Of correcting shapes and levels in turn; each moves the other less."""
 
 
 class AcceptanceLearner:
@@ -278,46 +284,54 @@ class AcceptanceLearner:
                 for gamma, each in sorted(total.means.items())
                 if each.drafts >= _LEAST_TRIALS and each.draft_tokens >= _SHORTEST * gamma * each.drafts
             ]
-        beliefs = {name: self._belief(name, direct[name], means[name]) for name in self.classes}
-        inferred = self._inferred(beliefs, direct)
+        plain = {
+            name: believe(self._prior[name], self._pseudo[name], direct[name] or [(0.0, 0.0)]) for name in self.classes
+        }
+        inferred = self._inferred(plain, means)
         learned = {}
-        for name, belief in beliefs.items():
+        for name, belief in plain.items():
             found = inferred.get(name)
-            if found is not None:
-                reports = max(direct[name][0][1] if direct[name] else 0.0, sum(drafts for drafts, _, _ in means[name]))
-                learned[name] = self._learned_curve(name, believe_means(found, means[name]), found.trials[0] > reports)
-            else:
-                learned[name] = self._learned_curve(name, belief, inferred=False)
+            if found is None:
+                learned[name] = self._learned_curve(name, believe_means(belief, means[name]), inferred=False)
+                continue
+            reports = max(belief.trials[0], sum(drafts for drafts, _, _ in means[name]))
+            counters = found.trials[0] - belief.trials[0]
+            learned[name] = self._learned_curve(name, believe_means(found, means[name]), inferred=counters > reports)
         return learned
 
-    def _belief(self, name: str, counted: Sequence[tuple[float, float]], means: Sequence[MeanEvidence]) -> Belief:
-        padded = counted or [(0.0, 0.0)]
-        return believe_means(believe(self._prior[name], self._pseudo[name], padded), means)
+    def _inferred(self, plain: Mapping[str, Belief], means: Mapping[str, Sequence[MeanEvidence]]) -> dict[str, Belief]:
+        """What the mixed counters say of the classes they tell of, added to what requests reported by position.
 
-    def _inferred(
-        self, beliefs: Mapping[str, Belief], direct: Mapping[str, Sequence[tuple[float, float]]]
-    ) -> dict[str, Belief]:
-        """What the mixed counters say of the classes they tell of, added to what is known of them otherwise."""
+        Totals know the level of a class and not its shape. So the shape of classes known by totals is first corrected
+        by what all counters together show, and only then the classes are told apart.
+        """
         sums = self._mix.total()
         if not sums.positions:
             return {}
-        own = [direct[name][0][1] if direct[name] else 0.0 for name in self.classes]
-        rates, drafts = survival(
-            sums,
-            self._mix.dispersion,
-            [beliefs[name].curve for name in self.classes],
-            [self._pseudo[name] + reported for name, reported in zip(self.classes, own, strict=True)],
-        )
-        inferred = {}
-        for index, name in enumerate(self.classes):
-            if sums.products[0, index, index] <= 0:
+        curves = {name: believe_means(plain[name], means[name]).curve for name in self.classes}
+        by_totals = [name for name in self.classes if means[name] and not plain[name].trials[0]]
+        for _ in range(_ROUNDS if by_totals else 0):
+            steps = shape_steps(sums, [curves[name] for name in self.classes])
+            for name in by_totals:
+                shaped = replace(plain[name], curve=reshaped(curves[name], steps))
+                curves[name] = believe_means(shaped, means[name]).curve
+        weights = [
+            self._pseudo[name] * (1.0 + min(sum(drafts for drafts, _, _ in means[name]) / self._pseudo[name], _ALIKE))
+            + plain[name].trials[0]
+            for name in self.classes
+        ]
+        rates, drafts = survival(sums, self._mix.dispersion, [curves[name] for name in self.classes], weights)
+        found = {}
+        for k, name in enumerate(self.classes):
+            if sums.products[0, k, k] <= 0:
                 continue
-            counts, above = [], 1.0
-            for rate, number in zip(rates[index].tolist(), drafts[index].tolist(), strict=True):
+            above, counts = 1.0, []
+            for rate, number in zip(rates[k].tolist(), drafts[k].tolist(), strict=True):
                 counts.append((rate / above if above > 0 else 0.0, number * above))
                 above = rate
-            inferred[name] = recovered_belief(beliefs[name], self._prior[name], self._pseudo[name], counts)
-        return inferred
+            before = replace(plain[name], curve=curves[name])
+            found[name] = recovered_belief(before, self._prior[name], self._pseudo[name], counts)
+        return found
 
     def _learned_curve(self, name: str, belief: Belief, inferred: bool) -> LearnedCurve:
         prior, pseudo = self._prior[name], self._pseudo[name]

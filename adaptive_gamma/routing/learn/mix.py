@@ -29,7 +29,7 @@ from adaptive_gamma.routing.learn.memory import (
 from adaptive_gamma.routing.learn.recovery import recover
 from adaptive_gamma.routing.learn.tilt import log_odds, tilted_rate
 
-__all__ = ["MixCounts", "MixSums", "survival"]
+__all__ = ["MixCounts", "MixSums", "shape_steps", "survival"]
 
 _PART_DRAFTS = 100.0
 """Times the number of classes: drafts of a closed part."""
@@ -304,6 +304,24 @@ def _sum(classes: int, parts: Iterable[MixSums]) -> MixSums:
     for part in parts:
         whole.add(part)
     return whole
+
+
+def shape_steps(sums: MixSums, curves: Sequence[AcceptanceCurve]) -> list[float]:
+    """By how much, in log-odds, each position's rate over all classes together is off what the curves predict of it."""
+    shares = sums.products[0].sum(axis=1)
+    survivals = np.stack([curve.unconditional(sums.positions) for curve in curves])
+    predicted = (shares @ survivals / shares.sum()).tolist()
+    seen = (sums.targets.sum(axis=1) / sums.weight).tolist()
+    steps, above_seen, above_predicted = [], 1.0, 1.0
+    for position, (now, then) in enumerate(zip(seen, predicted, strict=True)):
+        if above_seen <= 0 or above_predicted <= 0:
+            steps.append(0.0)
+            continue
+        trials = float(sums.weight[position]) * above_seen
+        off = log_odds(min(now / above_seen, 1.0)) - log_odds(min(then / above_predicted, 1.0))
+        steps.append(off * trials / (trials + _LEAST_DRAFTS))
+        above_seen, above_predicted = now, then
+    return steps
 
 
 def survival(

@@ -24,6 +24,7 @@ __all__ = [
     "prior_intervals",
     "prior_weights",
     "recovered_belief",
+    "reshaped",
     "with_rates",
 ]
 
@@ -146,6 +147,11 @@ def recovered_belief(
             break
     curve = with_rates(tilted(belief.curve, beyond), [min(max(rate, 0.0), 1.0) for rate, _ in recovered])
     return Belief(curve, tuple(trials), prior_weights(prior, pseudo_drafts, positions))
+
+
+def reshaped(curve: AcceptanceCurve, steps: Sequence[float]) -> AcceptanceCurve:
+    """A curve with a step of its own at each of its first positions."""
+    return with_rates(curve, [tilted_rate(curve.conditional_at(i + 1), step) for i, step in enumerate(steps)])
 
 
 def with_rates(curve: AcceptanceCurve, first: Sequence[float]) -> AcceptanceCurve:
