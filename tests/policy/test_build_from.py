@@ -14,7 +14,7 @@ from click.testing import CliRunner, Result
 from adaptive_gamma.bench import row_to_json
 from adaptive_gamma.cli.policy import command
 from adaptive_gamma.cli.policy.plot import crossings, measured_speedups
-from adaptive_gamma.errors import ConfigurationError, SweepError
+from adaptive_gamma.errors import ConfigurationError, PolicyError, SweepError
 from adaptive_gamma.policy import load_policy
 from tests.bench.shapes import bench_serve, write
 from tests.bench.synthetic import measured
@@ -221,3 +221,47 @@ def test_other_commands_do_not_wait_for_the_optimisers(policy_file: Path) -> Non
         "sys.exit('scipy.optimize' in sys.modules or 'matplotlib' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def _build(*arguments: str | Path) -> Result:
+    fixed = ("--step-time", "linear", "--drafter", "eagle3")
+    return CliRunner().invoke(command, [str(one) for one in ("build", *arguments, *fixed)])
+
+
+def test_a_policy_is_written_whole_or_not_at_all(sweep: Path, tmp_path: Path) -> None:
+    path, link = tmp_path / "policy.yaml", tmp_path / "link.yaml"
+    path.write_text("as it was")
+    path.chmod(0o640)
+    link.symlink_to(path)
+    failed = _build("--from", sweep, "--max-gamma", "2", "--min-gamma", "5", "-o", link)
+    assert "96 rows" in failed.stdout
+    assert failed.stderr.rstrip().endswith("nothing was written")
+    assert isinstance(failed.exception, PolicyError)
+    assert path.read_text() == "as it was"
+    assert _build("--from", sweep, "-o", link).exit_code == 0
+    assert link.is_symlink()
+    assert load_policy(path).max_gamma == 5
+    assert path.stat().st_mode & 0o777 == 0o640
+    assert sorted(one.name for one in tmp_path.iterdir()) == ["link.yaml", "policy.yaml"]
+    unwritable = _build("--from", sweep, "-o", tmp_path / "no" / "policy.yaml")
+    assert isinstance(unwritable.exception, ConfigurationError)
+    assert "nothing was written" in unwritable.stderr
+
+
+def test_a_sweep_without_a_plain_run_says_so_last(sweep: Path, tmp_path: Path) -> None:
+    words = "no plain run was usable: every speed-up over plain is extrapolated"
+    path = tmp_path / "rows.jsonl"
+    rows = [one for one in measured() if one.gamma]
+    path.write_text("".join(json.dumps(row_to_json(one)) + "\n" for one in rows))
+    result = _build("--from", path, "-o", tmp_path / "p.yaml")
+    assert result.exit_code == 0, result.output
+    assert words in result.output.splitlines()[-1]
+    assert words not in _build("--from", sweep, "-o", tmp_path / "q.yaml").output
+
+
+def test_all_findings(tmp_path: Path, sweep: Path) -> None:
+    for index in range(5):
+        write(tmp_path / f"x{index}.json", bench_serve(completed=0, model_id="Qwen3-8B"))
+    result = _build("--from", sweep, "--from", tmp_path, "--all-findings", "-o", tmp_path / "p")
+    assert sum("no request completed" in line for line in result.stdout.splitlines()) == 5
+    assert "more like it" not in result.stdout

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import click
 
 from adaptive_gamma.cli.numbers import FiniteFloat
 from adaptive_gamma.cli.policy.options import family_option, given_flags, hardware_option, model_option, whole_numbers
-from adaptive_gamma.errors import ConfigurationError
+from adaptive_gamma.cli.policy.whole_file import write_whole
+from adaptive_gamma.errors import AdaptiveGammaError
 from adaptive_gamma.policy import (
+    Policy,
     find_policy,
     lint_policy,
     policy_yaml,
@@ -44,6 +44,7 @@ __all__ = ["build_command"]
 @click.option("--only-model", metavar="NAME", help="With --from: leave out the rows of other models.")
 @click.option("--force-random", is_flag=True, help="With --from: believe acceptance measured on made-up prompts.")
 @click.option("--fit-acceptance", is_flag=True, help="With --from: fit acceptance that no counter tells.")
+@click.option("--all-findings", is_flag=True, help="With --from: list every remark on the files, each by itself.")
 @click.option("--prompts-cached", is_flag=True, help="With --from: the prompts lay in the engine's prefix cache.")
 @click.option(
     "--prompt-share",
@@ -88,6 +89,7 @@ def build_command(
     only_model: str | None,
     force_random: bool,
     fit_acceptance: bool,
+    all_findings: bool,
     prompts_cached: bool,
     prompt_share: float | None,
     step_time: str | None,
@@ -115,7 +117,7 @@ def build_command(
         for flag, present in (
             ("--arm", arms), ("--only-model", only_model), ("--force-random", force_random),
             ("--fit-acceptance", fit_acceptance), ("--prompts-cached", prompts_cached), ("--step-time", step_time),
-            ("--prompt-share", prompt_share is not None),
+            ("--prompt-share", prompt_share is not None), ("--all-findings", all_findings),
         ):  # fmt: skip
             if present:
                 raise click.UsageError(f"{flag} goes with --from")
@@ -159,14 +161,20 @@ def build_command(
             prompt_share=prompt_share,
             fit_acceptance=fit_acceptance,
         )
-        policy = build_from_sweep(
-            sweep,
-            wishes,
-            arms=arms,
-            force_random=force_random,
-            only_model=only_model,
-            say=lambda line: click.echo(line, err=output is None),
-        )
+        try:
+            policy = build_from_sweep(
+                sweep,
+                wishes,
+                arms=arms,
+                force_random=force_random,
+                only_model=only_model,
+                all_findings=all_findings,
+                say=lambda line: click.echo(line, err=output is None),
+            )
+        except AdaptiveGammaError:
+            if output is not None:
+                click.echo(f"{output}: nothing was written", err=True)
+            raise
     else:
         if not (gpu and model and drafter):
             raise click.UsageError("give --from SWEEP, or --gpu, --model and --drafter, or --inputs FILE")
@@ -192,9 +200,16 @@ def build_command(
     text = policy_yaml(policy)
     if output is None:
         click.echo(text, nl=False)
-        return
-    try:
-        Path(output).write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise ConfigurationError(output, "", f"cannot be written: {error.strerror}") from error
-    click.echo(f"{output}: {policy_summary(policy)}")
+    else:
+        try:
+            write_whole(output, text)
+        except AdaptiveGammaError:
+            click.echo(f"{output}: nothing was written", err=True)
+            raise
+        click.echo(f"{output}: {policy_summary(policy)}")
+    if sweep and not _plain_measured(policy):
+        click.echo("WARNING: no plain run was usable: every speed-up over plain is extrapolated", err=True)
+
+
+def _plain_measured(policy: Policy) -> bool:
+    return policy.evidence is not None and any(arms.get("plain") for arms in policy.evidence.points.values())

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import click
 
 from adaptive_gamma.cli.numbers import FiniteFloat
 from adaptive_gamma.cli.policy.options import given_flags
 from adaptive_gamma.cli.policy.schedule_options import ENGINE_CHOICE, read_mix, refuse_foreign, server_options
-from adaptive_gamma.errors import ConfigurationError
+from adaptive_gamma.cli.policy.whole_file import write_whole
 from adaptive_gamma.policy import load_policy
 from adaptive_gamma.policy.export import EngineExport, Runner, ScheduleOptions, ServerOptions, export_policy
 
@@ -120,14 +119,17 @@ def export_command(
         ),
     )
     if output is not None:
-        try:
-            Path(output).write_text(made.config_text + "\n", encoding="utf-8")
-        except OSError as error:
-            raise ConfigurationError(output, "", f"cannot be written: {error.strerror}") from error
+        write_whole(output, made.config_text + "\n")
     if as_json:
         click.echo(json.dumps(made.to_json(), indent=2))
         return
     _print(made)
+
+
+def _ranges(free: int, merged: int) -> str:
+    if free == merged:
+        return "1 range" if merged == 1 else f"{merged} ranges, none merged"
+    return f"{free} ranges merged into {merged}"
 
 
 def _print(made: EngineExport) -> None:
@@ -145,7 +147,7 @@ def _print(made: EngineExport) -> None:
     click.echo(made.command)
     merging, static = schedule.merging, schedule.static
     click.echo(
-        f"# {len(schedule.free_steps)} ranges merged into {len(schedule.steps)}: predicted loss {merging.mean:.2%} on "
+        f"# {_ranges(len(schedule.free_steps), len(schedule.steps))}: predicted loss {merging.mean:.2%} on "
         f"average, {merging.worst:.2%} at batch {merging.worst_batch}; the best single gamma ({schedule.static_gamma}) "
         f"loses {static.mean:.2%}"
     )

@@ -45,6 +45,7 @@ def build_from_sweep(
     arms: Sequence[str],
     force_random: bool,
     only_model: str | None,
+    all_findings: bool = False,
     say: Callable[[str], None],
 ) -> Policy:
     """The policy; ``say`` takes the report, line by line. Raises ConfigurationError of every kind the parts raise."""
@@ -53,7 +54,7 @@ def build_from_sweep(
     )
     say(f"{len(sweep.rows)} rows from {len({row.source.file for row in sweep.rows})} files")
     judged = judged_sweep(sweep, wishes)
-    _say_findings(judged.findings, say)
+    _say_findings(judged.findings, say, all_of_them=all_findings)
     built = policy_from_sweep(judged, wishes)
     _say_models(built.ranked, say)
     _say_calibration(built.calibration, say)
@@ -61,16 +62,21 @@ def build_from_sweep(
     return built.policy
 
 
-def _say_findings(findings: Sequence[ImportFinding], say: Callable[[str], None]) -> None:
-    """Each kind of remark once, with how often it was made and where first; the worst first."""
+def _say_findings(findings: Sequence[ImportFinding], say: Callable[[str], None], *, all_of_them: bool = False) -> None:
+    """Each kind of remark once, with how often it was made and where first, or all of them; the worst first."""
     for kind in ("refused", "note", "skipped"):
+        if all_of_them:
+            for finding in findings:
+                if finding.kind == kind:
+                    say(f"{kind}: {finding}")
+            continue
         groups: dict[tuple[str, str], list[ImportFinding]] = {}
         for finding in findings:
             if finding.kind == kind:
                 groups.setdefault((finding.field, _VARIES.sub("", finding.problem)), []).append(finding)
         for number, group in enumerate(groups.values()):
             if number == MOST_FINDINGS:
-                say(f"{kind}: {len(groups) - number} more kinds of remarks")
+                say(f"{kind}: {len(groups) - number} more kinds of remarks (all: --all-findings)")
                 break
             more = f" (and {len(group) - 1} more like it)" if len(group) > 1 else ""
             say(f"{kind}: {group[0]}{more}")
