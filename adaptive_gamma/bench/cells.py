@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import median, quantiles
 
+from adaptive_gamma.bench.file_keys import file_key
 from adaptive_gamma.bench.importers.finding import Findings, ImportFinding
 from adaptive_gamma.bench.row import SweepRow
 from adaptive_gamma.errors import SweepError
@@ -117,10 +118,10 @@ def _is_usable(row: SweepRow, findings: Findings) -> bool:
     if row.step is not None:
         return True
     if not (row.tpot_p50_s or row.tpot_mean_s):
-        findings.refused(row.source, "no time per output token", "tpot_p50_s")
+        findings.refused(row.source, "no time per output token", file_key(row, "tpot_p50_s"))
         return False
     if row.concurrency_asked is None and not row.concurrency:
-        findings.refused(row.source, "neither asked nor measured", "concurrency")
+        findings.refused(row.source, "neither asked nor measured", file_key(row, "concurrency"))
         return False
     failed = row.failed / max(row.completed + row.failed, 1)
     if failed > MOST_FAILED:
@@ -203,9 +204,14 @@ def _at_equal_lengths(grouped: Mapping[CellKey, list[SweepRow]], findings: Findi
                 grouped[key][0].source,
                 f"{_lengths(key)} tokens in and out at concurrency {key.concurrency}, but the {_arm(other)} arm has "
                 f"{_lengths(other)} ({grouped[other][0].source}): arms are compared at equal lengths only",
-                "output_tokens",
+                file_key(grouped[key][0], _unlike(key, other)),
             )
     return kept
+
+
+def _unlike(one: CellKey, other: CellKey) -> str:
+    same_output = replace(other, output_tokens=one.output_tokens)
+    return "output_tokens" if _alike(one, same_output) else "input_tokens"
 
 
 def _lengths(key: CellKey) -> str:
@@ -234,7 +240,7 @@ def _cell(key: CellKey, rows: Sequence[SweepRow], most: float, findings: Finding
                 f"{highest[0]:g} here, {lowest[0]:g} in {lowest[1].source}: {len(figures)} runs of one cell "
                 f"({_arm(key)}, concurrency {key.concurrency}) disagree by {high / low - 1.0:.0%}, more than "
                 f"{most:.0%}",
-                field,
+                file_key(highest[1], field if getattr(highest[1], field) is not None else "tpot_mean_s"),
             )
             return None
     times = Spread.of([row.tpot_p50_s or row.tpot_mean_s or 0.0 for row in rows])

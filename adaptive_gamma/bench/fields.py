@@ -11,6 +11,15 @@ from adaptive_gamma.errors import SweepError
 
 __all__ = ["Fields"]
 
+SECONDS_PER_TOKEN = (1e-6, 600.0)
+TOKENS_PER_SECOND = (1e-6, 1e9)
+MOST_REQUESTS_AT_ONCE = 1_000_000
+MOST_LENGTH = 1e8
+"""Tokens of one request."""
+MOST_TOKENS = 10**13
+"""Tokens, requests or steps of one run."""
+MOST_SECONDS = 1e7
+
 
 class Fields:
     """The fields of one JSON object. An absent or null field is None; one that makes no sense is a SweepError."""
@@ -32,12 +41,40 @@ class Fields:
         value = self.values.get(key)
         return None if value is None else scale * self._finite(key, value, least)
 
-    def count(self, key: str, *, least: int = 0) -> int | None:
-        """A whole number of at least ``least``; 3.0 is 3."""
+    def seconds_per_token(self, key: str, *, scale: float = 1.0) -> float | None:
+        """A time per token in seconds, 1 us to 600 s; ``scale`` is the file's unit in seconds."""
+        return self._within(key, SECONDS_PER_TOKEN, scale, "a time per token")
+
+    def tokens_per_second(self, key: str) -> float | None:
+        """A throughput, above 0."""
+        return self._within(key, TOKENS_PER_SECOND, 1.0, "tokens a second")
+
+    def seconds(self, key: str, *, scale: float = 1.0) -> float | None:
+        """A time of one request or run in seconds; ``scale`` is the file's unit in seconds."""
+        return self._within(key, (0.0, MOST_SECONDS), scale, "a time")
+
+    def length(self, key: str) -> float | None:
+        """A mean length of prompts, answers or contexts, in tokens."""
+        return self._within(key, (0.0, MOST_LENGTH), 1.0, "a length in tokens")
+
+    def load(self, key: str) -> float | None:
+        """A measured mean of requests in flight."""
+        return self._within(key, (0.0, MOST_REQUESTS_AT_ONCE), 1.0, "requests at once")
+
+    def concurrency(self, key: str) -> int | None:
+        """The requests in flight that were asked for, 1 or more."""
+        if self._within(key, (1.0, MOST_REQUESTS_AT_ONCE), 1.0, "requests at once") is None:
+            return None
+        return self.count(key)
+
+    def count(self, key: str, *, least: int = 0, most: int = MOST_TOKENS) -> int | None:
+        """A whole number of ``least`` to ``most``; 3.0 is 3."""
         value = self.values.get(key)
         if value is None:
             return None
         number = self._finite(key, value, least)
+        if number > most:
+            raise self.error(key, f"expected at most {most:g}, got {value:g}")
         if number != int(number):
             raise self.error(key, f"expected a whole number, got {value!r:.60}")
         return int(value)
@@ -111,13 +148,24 @@ class Fields:
             raise self.error(key, f"expected a list, got {value!r:.60}")
         return value
 
+    def _within(self, key: str, bounds: tuple[float, float], scale: float, what: str) -> float | None:
+        value = self.values.get(key)
+        if value is None:
+            return None
+        number = self._finite(key, value, 0.0)
+        # What is written is compared, so that a bound itself passes in any unit.
+        low, high = bounds[0] / scale, bounds[1] / scale
+        if not low <= number <= high:
+            raise self.error(key, f"expected {what} of {low:.6g} to {high:.6g}, got {number:g}")
+        return number * scale
+
     def _finite(self, key: str, value: Any, least: float) -> float:
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise self.error(key, f"expected a number, got {value!r:.60}")
-        if isinstance(value, int) and abs(value) > 2**63:
-            raise self.error(key, "is a number without sense: beyond 2**63")
-        if not math.isfinite(value):
+        if isinstance(value, float) and not math.isfinite(value):
             raise self.error(key, f"is not finite: {value}")
+        if abs(value) > 2**63:
+            raise self.error(key, "is a number without sense: beyond 2**63")
         if value < least:
             raise self.error(key, f"is negative: {value}" if least == 0 else f"must be at least {least:g}, got {value}")
         return float(value)

@@ -17,6 +17,7 @@ from adaptive_gamma.errors import nearest
 __all__ = ["ROW_SCHEMA", "Source", "SpeculationSeen", "StepSeen", "SweepRow", "row_from_json", "row_to_json"]
 
 ROW_SCHEMA = "adaptive-gamma/sweep-row/v1"
+MOST_GAMMA = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,11 +98,9 @@ class SweepRow:
 
 
 TEXTS = ("engine", "engine_version", "model", "drafter", "dataset", "request_class", "arm")
-COUNTS = ("gamma", "concurrency_asked")
-NUMBERS = (
-    "concurrency", "input_tokens", "output_tokens", "output_tokens_per_s", "tpot_p50_s", "tpot_p99_s", "tpot_mean_s",
-    "ttft_p50_s", "duration_s",
-)  # fmt: skip
+LENGTHS = ("input_tokens", "output_tokens")
+TIMES_PER_TOKEN = ("tpot_p50_s", "tpot_p99_s", "tpot_mean_s")
+TIMES = ("ttft_p50_s", "duration_s")
 ROW_KEYS = {field.name for field in dataclasses.fields(SweepRow)} - {"source"} | {"schema"}
 SEEN_KEYS = {field.name for field in dataclasses.fields(SpeculationSeen)}
 STEP_KEYS = {field.name for field in dataclasses.fields(StepSeen)}
@@ -141,8 +140,13 @@ def row_from_json(values: Mapping[str, Any], source: Source) -> SweepRow:
         step=_step(fields.object("step")),
         run=fields.text("run") or "",
         **{key: fields.text(key) for key in TEXTS},  # type: ignore[arg-type]  # the keys are the fields of that type
-        **{key: fields.count(key) for key in COUNTS},  # type: ignore[arg-type]
-        **{key: fields.number(key) for key in NUMBERS},  # type: ignore[arg-type]
+        gamma=fields.count("gamma", most=MOST_GAMMA),
+        concurrency_asked=fields.concurrency("concurrency_asked"),
+        concurrency=fields.load("concurrency"),
+        output_tokens_per_s=fields.tokens_per_second("output_tokens_per_s"),
+        **{key: fields.length(key) for key in LENGTHS},  # type: ignore[arg-type]
+        **{key: fields.seconds_per_token(key) for key in TIMES_PER_TOKEN},  # type: ignore[arg-type]
+        **{key: fields.seconds(key) for key in TIMES},  # type: ignore[arg-type]
     )
 
 
@@ -171,12 +175,15 @@ def _step(fields: Fields | None) -> StepSeen | None:
     includes_drafter = fields.flag("includes_drafter")
     if includes_drafter is None:
         raise fields.error("includes_drafter", "is missing")
+    seconds = fields.seconds_per_token("seconds")
+    if seconds is None:
+        raise fields.error("seconds", "is missing")
     return StepSeen(
-        seconds=fields.required_number("seconds"),
+        seconds=seconds,
         sequences=fields.required_count("sequences"),
         tokens_per_sequence=fields.number("tokens_per_sequence"),
         scheduled_tokens=fields.required_count("scheduled_tokens"),
-        context_tokens=fields.number("context_tokens"),
+        context_tokens=fields.length("context_tokens"),
         includes_drafter=includes_drafter,
         prefill_tokens=fields.count("prefill_tokens") or 0,
     )

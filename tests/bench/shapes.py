@@ -46,6 +46,9 @@ def bench_serve(**changes: Any) -> dict[str, Any]:
         "std_tpot_ms": 1.0,
         "p99_tpot_ms": 22.0,
     }
+    duration = changes.get("duration")
+    if isinstance(duration, int | float) and duration > 0:
+        values["output_throughput"] = values["total_output_tokens"] / duration
     return values | changes
 
 

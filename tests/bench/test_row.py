@@ -12,7 +12,10 @@ from adaptive_gamma.errors import ConfigurationError, SweepError
 
 HERE = Source("rows.jsonl", 3)
 texts = st.none() | st.text(min_size=1, max_size=8)
-numbers = st.none() | st.floats(0, 1e9)
+loads = st.none() | st.floats(0, 1e6)
+lengths = st.none() | st.floats(0, 1e8)
+times = st.none() | st.floats(0, 1e7)
+times_per_token = st.none() | st.floats(1e-6, 600)
 counts = st.integers(0, 10**9)
 seen = st.none() | st.builds(
     SpeculationSeen,
@@ -24,11 +27,11 @@ seen = st.none() | st.builds(
 )
 steps = st.none() | st.builds(
     StepSeen,
-    seconds=st.floats(0, 10),
+    seconds=st.floats(1e-6, 10),
     sequences=counts,
-    tokens_per_sequence=numbers,
+    tokens_per_sequence=lengths,
     scheduled_tokens=counts,
-    context_tokens=numbers,
+    context_tokens=lengths,
     includes_drafter=st.booleans(),
     prefill_tokens=counts,
 )
@@ -43,21 +46,21 @@ rows = st.builds(
     dataset=texts,
     request_class=texts,
     arm=texts,
-    gamma=st.none() | counts,
+    gamma=st.none() | st.integers(0, 64),
     speculative=st.none() | st.booleans(),
-    concurrency_asked=st.none() | counts,
-    concurrency=numbers,
-    input_tokens=numbers,
-    output_tokens=numbers,
-    output_tokens_per_s=numbers,
-    tpot_p50_s=numbers,
-    tpot_p99_s=numbers,
-    tpot_mean_s=numbers,
-    ttft_p50_s=numbers,
+    concurrency_asked=st.none() | st.integers(1, 10**6),
+    concurrency=loads,
+    input_tokens=lengths,
+    output_tokens=lengths,
+    output_tokens_per_s=st.none() | st.floats(1e-6, 1e9),
+    tpot_p50_s=times_per_token,
+    tpot_p99_s=times_per_token,
+    tpot_mean_s=times_per_token,
+    ttft_p50_s=times,
     acceptance=seen,
     completed=counts,
     failed=counts,
-    duration_s=numbers,
+    duration_s=times,
     step=steps,
     run=st.text(max_size=5),
 )
@@ -73,6 +76,11 @@ def test_a_row_comes_back_from_its_line(row: SweepRow) -> None:
     [
         ({"schema": "adaptive-gamma/sweep-row/v2"}, "schema"),
         ({"gama": 3}, "gama"),
+        ({"gamma": 65}, "gamma"),
+        ({"concurrency_asked": 0}, "concurrency_asked"),
+        ({"tpot_p50_s": 601.0}, "tpot_p50_s"),
+        ({"output_tokens_per_s": 0.0}, "output_tokens_per_s"),
+        ({"input_tokens": 1e9}, "input_tokens"),
         ({"gamma": 2.5}, "gamma"),
         ({"gamma": True}, "gamma"),
         ({"gamma": -1}, "gamma"),

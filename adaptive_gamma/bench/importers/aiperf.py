@@ -87,9 +87,9 @@ def aiperf_rows(document: Document, findings: Findings) -> Iterator[RawRow]:
         arm=info.text("variation_label"),
         concurrency_asked=_concurrency_asked(config, variation),
         concurrency=None if latency is None or rate is None else latency * rate,
-        input_tokens=_value(fields, "input_sequence_length", "avg"),
-        output_tokens=_value(fields, "output_sequence_length", "avg"),
-        output_tokens_per_s=_value(fields, "output_token_throughput", "avg"),
+        input_tokens=_length(fields, "input_sequence_length"),
+        output_tokens=_length(fields, "output_sequence_length"),
+        output_tokens_per_s=_throughput(fields, "output_token_throughput"),
         tpot_p50_s=_seconds(fields, "inter_token_latency", "p50"),
         tpot_p99_s=_seconds(fields, "inter_token_latency", "p99"),
         tpot_mean_s=_seconds(fields, "inter_token_latency", "avg"),
@@ -108,6 +108,16 @@ def _value(fields: Fields, tag: str, statistic: str) -> float | None:
     return None if metric is None else metric.number(statistic)
 
 
+def _length(fields: Fields, tag: str) -> float | None:
+    metric = fields.object(tag)
+    return None if metric is None else metric.length("avg")
+
+
+def _throughput(fields: Fields, tag: str) -> float | None:
+    metric = fields.object(tag)
+    return None if metric is None else metric.tokens_per_second("avg")
+
+
 def _total(fields: Fields, tag: str) -> int | None:
     metric = fields.object(tag)
     return None if metric is None else metric.count("avg")
@@ -120,7 +130,10 @@ def _seconds(fields: Fields, tag: str, statistic: str) -> float | None:
     unit = metric.text("unit")
     if unit is None or unit.lower() not in UNITS:
         raise metric.error("unit", f"expected a unit of time, got {unit!r}")
-    return metric.number(statistic, scale=UNITS[unit.lower()])
+    scale = UNITS[unit.lower()]
+    if tag == "inter_token_latency":
+        return metric.seconds_per_token(statistic, scale=scale)
+    return metric.seconds(statistic, scale=scale)
 
 
 def _model(config: Fields) -> str | None:
@@ -137,13 +150,13 @@ def _concurrency_asked(config: Fields, variation: Fields) -> int | None:
     """What was asked of the profiling phase; the value a sweep set there comes first."""
     for last, dotted, value in flat_settings(variation.values):
         if last == "concurrency" and not isinstance(value, dict):
-            return Fields({dotted: value}, variation.source, variation.inside).count(dotted)
+            return Fields({dotted: value}, variation.source, variation.inside).concurrency(dotted)
     phases = [phase for phase in config.objects("phases") if phase.text("name") != "warmup"]
-    asked = [value for phase in phases if (value := phase.count("concurrency")) is not None]
+    asked = [value for phase in phases if (value := phase.concurrency("concurrency")) is not None]
     if asked:
         return asked[-1]
     load = config.object("loadgen")
-    return load.count("concurrency") if load is not None else None
+    return load.concurrency("concurrency") if load is not None else None
 
 
 def _acceptance(fields: Fields, findings: Findings) -> SpeculationSeen | None:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from adaptive_gamma.bench.fields import Fields
-from adaptive_gamma.bench.importers.counters import speculation_from_counters
+from adaptive_gamma.bench.importers.counters import CounterKeys, speculation_from_counters
 from adaptive_gamma.bench.importers.documents import Document
 from adaptive_gamma.bench.importers.finding import Findings
 from adaptive_gamma.bench.importers.raw import ServerFacts
@@ -65,7 +65,12 @@ def _acceptance(metrics: Fields, names: dict[str, str], findings: Findings) -> S
         rates = [by_position[position] / drafts for position in range(len(by_position))]
     return speculation_from_counters(
         metrics,
-        drafts_name,
+        CounterKeys(
+            drafts=drafts_name,
+            accepted=names.get("spec_decode_num_accepted_tokens", drafts_name),
+            per_position=names.get("spec_decode_num_accepted_tokens_per_pos", drafts_name),
+            mean_length=drafts_name,
+        ),
         findings,
         drafts=drafts,
         draft_tokens=draft_tokens,

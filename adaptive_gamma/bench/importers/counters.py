@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 
 from adaptive_gamma.bench.fields import Fields
@@ -10,14 +11,24 @@ from adaptive_gamma.bench.importers.finding import Findings
 from adaptive_gamma.bench.row import SpeculationSeen
 from adaptive_gamma.roofline import draft_length_varies
 
-__all__ = ["speculation_from_counters", "speculation_from_histogram"]
+__all__ = ["CounterKeys", "speculation_from_counters", "speculation_from_histogram"]
 
 TOLERANCE = 0.02
 
 
+@dataclass(frozen=True, slots=True)
+class CounterKeys:
+    """What the file calls each counter; a finding names the one that is wrong."""
+
+    drafts: str
+    accepted: str
+    per_position: str
+    mean_length: str
+
+
 def speculation_from_counters(
     fields: Fields,
-    key: str,
+    keys: CounterKeys,
     findings: Findings,
     *,
     drafts: int,
@@ -32,28 +43,32 @@ def speculation_from_counters(
     a short draft counts against positions it never had. A schedule that stood at one length all the run is no such
     case; its unused positions are cut off.
 
-    Raises SweepError for counts that contradict each other; ``key`` is the field to name.
+    Raises SweepError for counts that contradict each other.
     """
     if drafts == 0:
-        findings.note(fields.source, "the engine drafted nothing in this run; that does not make it plain", key)
+        findings.note(fields.source, "the engine drafted nothing in this run; that does not make it plain", keys.drafts)
         return None
     if accepted is not None and draft_tokens is not None and accepted > draft_tokens:
-        raise fields.error(key, f"more tokens accepted ({accepted:g}) than drafted ({draft_tokens})")
+        raise fields.error(keys.accepted, f"more tokens accepted ({accepted:g}) than drafted ({draft_tokens})")
     if mean_length is None and accepted is not None:
         mean_length = 1.0 + accepted / drafts
     if mean_length is not None and accepted is not None and abs(mean_length - 1.0 - accepted / drafts) > TOLERANCE:
-        raise fields.error(key, f"{mean_length:g} tokens a step, but the counts give {1.0 + accepted / drafts:g}")
+        counted = f"the counts give {1.0 + accepted / drafts:g}"
+        raise fields.error(keys.mean_length, f"{mean_length:g} tokens a step, but {counted}")
     rates = None if per_position is None else tuple(per_position)
     if rates is not None:
         if max(rates, default=0.0) > 1.0:
-            raise fields.error(key, f"a rate by position is above 1: {max(rates):g}")
+            raise fields.error(keys.per_position, f"a rate by position is above 1: {max(rates):g}")
         if any(later > earlier * (1 + 1e-9) for earlier, later in pairwise(rates)):
-            raise fields.error(key, "rates by position rise, so they are not accepted / drafts at each position")
+            raise fields.error(
+                keys.per_position, "rates by position rise, so they are not accepted / drafts at each position"
+            )
         if mean_length is not None and abs(1.0 + sum(rates) - mean_length) > TOLERANCE * mean_length:
             raise fields.error(
-                key, f"rates by position add up to {1.0 + sum(rates):.3f} tokens a step, not to {mean_length:.3f}"
+                keys.per_position,
+                f"rates by position add up to {1.0 + sum(rates):.3f} tokens a step, not to {mean_length:.3f}",
             )
-        rates = _unbiased(fields, key, findings, drafts, draft_tokens, rates)
+        rates = _unbiased(fields, keys.per_position, findings, drafts, draft_tokens, rates)
     return SpeculationSeen(
         drafts=drafts, mean_length=mean_length, per_position=rates or None, draft_tokens=draft_tokens
     )

@@ -73,9 +73,9 @@ def _benchmark(fields: Fields, report: Fields, findings: Findings) -> RawRow:
     completed, failed = made.required_count("successful"), made.count("errored") or 0
     if completed == 0:
         raise made.error("successful", f"no request completed ({failed} failed)")
-    streams = strategy.count("streams")
+    streams = strategy.concurrency("streams")
     if streams is None:
-        streams = 1 if strategy.text("type_") == "synchronous" else strategy.count("max_concurrency")
+        streams = 1 if strategy.text("type_") == "synchronous" else strategy.concurrency("max_concurrency")
     incomplete = made.count("incomplete") or 0
     if incomplete > (streams or completed):
         findings.note(
@@ -90,14 +90,14 @@ def _benchmark(fields: Fields, report: Fields, findings: Findings) -> RawRow:
         model=_setting(("model",), config, report),
         dataset=_setting(("dataset", "dataset_name"), config, report),
         concurrency_asked=streams,
-        concurrency=_Breakdown(metrics, "request_concurrency").number("mean"),
-        input_tokens=_Breakdown(metrics, "prompt_token_count").number("mean"),
-        output_tokens=_Breakdown(metrics, "output_token_count").number("mean"),
-        output_tokens_per_s=_Breakdown(metrics, "output_tokens_per_second").number("mean"),
-        tpot_p50_s=gap.number("median", 1e-3),
-        tpot_p99_s=gap.percentile("p99", 1e-3),
-        tpot_mean_s=gap.number("mean", 1e-3),
-        ttft_p50_s=_Breakdown(metrics, "time_to_first_token_ms").number("median", 1e-3),
+        concurrency=_Breakdown(metrics, "request_concurrency").load(),
+        input_tokens=_Breakdown(metrics, "prompt_token_count").length(),
+        output_tokens=_Breakdown(metrics, "output_token_count").length(),
+        output_tokens_per_s=_Breakdown(metrics, "output_tokens_per_second").throughput(),
+        tpot_p50_s=gap.per_token("median"),
+        tpot_p99_s=gap.percentile("p99"),
+        tpot_mean_s=gap.per_token("mean"),
+        ttft_p50_s=_Breakdown(metrics, "time_to_first_token_ms").milliseconds("median"),
         acceptance=seen,
         completed=completed,
         failed=failed,
@@ -114,12 +114,27 @@ class _Breakdown:
         metric = metrics.object(key)
         self.fields = metric.object("successful") if metric is not None else None
 
-    def number(self, key: str, scale: float = 1.0) -> float | None:
-        return None if self.fields is None else self.fields.number(key, scale=scale)
+    def number(self, key: str) -> float | None:
+        return None if self.fields is None else self.fields.number(key)
 
-    def percentile(self, key: str, scale: float) -> float | None:
+    def load(self) -> float | None:
+        return None if self.fields is None else self.fields.load("mean")
+
+    def length(self) -> float | None:
+        return None if self.fields is None else self.fields.length("mean")
+
+    def throughput(self) -> float | None:
+        return None if self.fields is None else self.fields.tokens_per_second("mean")
+
+    def per_token(self, key: str) -> float | None:
+        return None if self.fields is None else self.fields.seconds_per_token(key, scale=1e-3)
+
+    def milliseconds(self, key: str) -> float | None:
+        return None if self.fields is None else self.fields.seconds(key, scale=1e-3)
+
+    def percentile(self, key: str) -> float | None:
         inner = None if self.fields is None else self.fields.object("percentiles")
-        return None if inner is None else inner.number(key, scale=scale)
+        return None if inner is None else inner.seconds_per_token(key, scale=1e-3)
 
 
 def _object(fields: Fields, key: str) -> Fields:

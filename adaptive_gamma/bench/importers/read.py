@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from adaptive_gamma.bench.importers.agreement import check_agreement
 from adaptive_gamma.bench.importers.arms import Arm, ArmBook
 from adaptive_gamma.bench.importers.documents import read_content
 from adaptive_gamma.bench.importers.finding import Findings, ImportFinding
@@ -68,6 +69,7 @@ def read_sweep(
     for raw, names in raws:
         try:
             enriched = _with_facts(raw, facts, findings)
+            check_agreement(raw.row)
             rows.append(_judge_prompts(book.settle(enriched, names), enriched, names, force_random, findings))
         except SweepError as error:
             findings.error(raw.row.source, error)

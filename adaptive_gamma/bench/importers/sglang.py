@@ -19,6 +19,7 @@ from adaptive_gamma.bench.importers.documents import Document
 from adaptive_gamma.bench.importers.finding import Findings
 from adaptive_gamma.bench.importers.prompts import made_up_by_name
 from adaptive_gamma.bench.importers.raw import RawRow, Stated
+from adaptive_gamma.bench.importers.vllm_serve import mean_length
 from adaptive_gamma.bench.row import SpeculationSeen, SweepRow
 
 __all__ = ["FORMAT", "is_sglang", "sglang_rows"]
@@ -39,12 +40,11 @@ def sglang_rows(document: Document, findings: Findings) -> Iterator[RawRow]:
     failed = _failed(fields, completed, findings)
     if completed == 0:
         raise fields.error("completed", f"no request completed ({failed} failed)")
-    duration = fields.required_number("duration")
-    if duration == 0:
-        raise fields.error("duration", "is zero")
+    duration = fields.seconds("duration")
+    if not duration:
+        raise fields.error("duration", "is missing" if duration is None else "is zero")
     server = _Server(fields)
     tag, dataset = fields.text("tag"), fields.text("dataset_name")
-    inputs, outputs = fields.count("total_input_tokens"), fields.count("total_output_tokens")
     row = SweepRow(
         source=document.source,
         format=FORMAT,
@@ -54,15 +54,15 @@ def sglang_rows(document: Document, findings: Findings) -> Iterator[RawRow]:
         drafter=(server.text("speculative_algorithm") or "").lower() or None,
         dataset=dataset,
         arm=tag,
-        concurrency_asked=fields.count("max_concurrency"),
-        concurrency=fields.number("concurrency"),
-        input_tokens=None if inputs is None else inputs / completed,
-        output_tokens=None if outputs is None else outputs / completed,
-        output_tokens_per_s=fields.number("output_throughput"),
-        tpot_p50_s=fields.number("median_tpot_ms", scale=1e-3),
-        tpot_p99_s=fields.number("p99_tpot_ms", scale=1e-3),
-        tpot_mean_s=fields.number("mean_tpot_ms", scale=1e-3),
-        ttft_p50_s=fields.number("median_ttft_ms", scale=1e-3),
+        concurrency_asked=fields.concurrency("max_concurrency"),
+        concurrency=fields.load("concurrency"),
+        input_tokens=mean_length(fields, "total_input_tokens", completed),
+        output_tokens=mean_length(fields, "total_output_tokens", completed),
+        output_tokens_per_s=fields.tokens_per_second("output_throughput"),
+        tpot_p50_s=fields.seconds_per_token("median_tpot_ms", scale=1e-3),
+        tpot_p99_s=fields.seconds_per_token("p99_tpot_ms", scale=1e-3),
+        tpot_mean_s=fields.seconds_per_token("mean_tpot_ms", scale=1e-3),
+        ttft_p50_s=fields.seconds("median_ttft_ms", scale=1e-3),
         acceptance=_acceptance(fields, findings),
         completed=completed,
         failed=failed,

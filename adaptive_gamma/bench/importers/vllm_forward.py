@@ -54,15 +54,18 @@ def forward_rows(document: Document, findings: Findings) -> Iterator[RawRow]:
 
 def _case(fields: Fields, findings: Findings) -> RawRow | None:
     case = fields.text("case") or ""
-    seconds = fields.required_number("median_us") * 1e-6
-    if seconds == 0:
-        raise fields.error("median_us", "is zero")
+    seconds = fields.seconds_per_token("median_us", scale=1e-6)
+    if seconds is None:
+        raise fields.error("median_us", "is missing")
     decoding: list[tuple[int, int, float]] = []
     prefill = 0
     for request in fields.objects("requests"):
         query, drafts = request.required_count("query_len"), request.count("num_draft_tokens") or 0
         if drafts + 1 == query:
-            decoding.append((query, drafts, request.required_number("kv_len")))
+            context = request.length("kv_len")
+            if context is None:
+                raise request.error("kv_len", "is missing")
+            decoding.append((query, drafts, context))
         elif drafts:
             raise request.error("num_draft_tokens", f"{drafts} drafts in a query of {query} tokens")
         else:

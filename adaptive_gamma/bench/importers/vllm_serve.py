@@ -16,8 +16,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from adaptive_gamma.bench.fields import Fields
-from adaptive_gamma.bench.importers.counters import speculation_from_counters
+from adaptive_gamma.bench.fields import MOST_LENGTH, MOST_REQUESTS_AT_ONCE, Fields
+from adaptive_gamma.bench.importers.counters import CounterKeys, speculation_from_counters
 from adaptive_gamma.bench.importers.documents import Document
 from adaptive_gamma.bench.importers.finding import Findings
 from adaptive_gamma.bench.importers.prompts import made_up_by_lengths, made_up_by_name
@@ -25,7 +25,7 @@ from adaptive_gamma.bench.importers.raw import RawRow
 from adaptive_gamma.bench.importers.stated import stated_speculation, stated_text
 from adaptive_gamma.bench.row import SpeculationSeen, SweepRow
 
-__all__ = ["FORMAT", "is_bench_serve", "serve_rows"]
+__all__ = ["FORMAT", "is_bench_serve", "mean_length", "serve_rows"]
 
 FORMAT = "vllm-bench-serve"
 MARKS = {"endpoint_type", "model_id", "request_throughput", "total_input_tokens", "duration"}
@@ -35,6 +35,14 @@ OWN_KEYS = {
     "errors",    "input_lens", "output_lens", "start_times", "ttfts", "itls", "server_queue_times", "server_ttfts",
 }  # fmt: skip
 INCOMPLETE_SHARE = 0.9
+MOST_RATE_GAP = 2.0
+"""Percentage points between the acceptance rate and the counts it is made of."""
+COUNTER_KEYS = CounterKeys(
+    drafts="spec_decode_num_drafts",
+    accepted="spec_decode_accepted_tokens",
+    per_position="spec_decode_per_position_acceptance_rates",
+    mean_length="spec_decode_acceptance_length",
+)
 
 
 def is_bench_serve(value: Any) -> bool:
@@ -49,9 +57,9 @@ def serve_rows(document: Document, findings: Findings) -> Iterator[RawRow]:
     if completed == 0:
         raise fields.error("completed", f"no request completed ({fields.count('failed') or 'unknown'} failed)")
     failed = _failed(fields, completed, findings)
-    duration = fields.required_number("duration")
-    if duration == 0:
-        raise fields.error("duration", "is zero")
+    duration = fields.seconds("duration")
+    if not duration:
+        raise fields.error("duration", "is missing" if duration is None else "is zero")
     settings = Fields({k: v for k, v in document.value.items() if k not in OWN_KEYS}, document.source)
     seen = _acceptance(fields, findings)
     label = fields.text("label")
@@ -69,15 +77,15 @@ def serve_rows(document: Document, findings: Findings) -> Iterator[RawRow]:
         dataset=dataset,
         request_class=stated_text(settings, "request_class"),
         arm=label or stated_text(settings, "arm"),
-        concurrency_asked=fields.count("max_concurrency"),
+        concurrency_asked=fields.concurrency("max_concurrency"),
         concurrency=_concurrency(fields, completed, duration),
-        input_tokens=_mean(fields, "total_input_tokens", completed),
-        output_tokens=_mean(fields, "total_output_tokens", completed),
-        output_tokens_per_s=fields.number("output_throughput"),
-        tpot_p50_s=fields.number("median_tpot_ms", scale=1e-3),
-        tpot_p99_s=fields.number("p99_tpot_ms", scale=1e-3),
-        tpot_mean_s=fields.number("mean_tpot_ms", scale=1e-3),
-        ttft_p50_s=fields.number("median_ttft_ms", scale=1e-3),
+        input_tokens=mean_length(fields, "total_input_tokens", completed),
+        output_tokens=mean_length(fields, "total_output_tokens", completed),
+        output_tokens_per_s=fields.tokens_per_second("output_throughput"),
+        tpot_p50_s=fields.seconds_per_token("median_tpot_ms", scale=1e-3),
+        tpot_p99_s=fields.seconds_per_token("p99_tpot_ms", scale=1e-3),
+        tpot_mean_s=fields.seconds_per_token("mean_tpot_ms", scale=1e-3),
+        ttft_p50_s=fields.seconds("median_ttft_ms", scale=1e-3),
         acceptance=seen,
         completed=completed,
         failed=failed,
@@ -116,19 +124,29 @@ def _engine(fields: Fields, seen: SpeculationSeen | None) -> str | None:
 def _concurrency(fields: Fields, completed: int, duration: float) -> float | None:
     latencies = fields.numbers("latencies")
     if latencies:
-        return sum(latencies) / duration
-    latency = fields.number("mean_e2el_ms", scale=1e-3)
+        return _sound_load(fields, "latencies", sum(latencies) / duration)
+    latency = fields.seconds("mean_e2el_ms", scale=1e-3)
     if latency is None:
-        first, token = fields.number("mean_ttft_ms", scale=1e-3), fields.number("mean_tpot_ms", scale=1e-3)
-        tokens = _mean(fields, "total_output_tokens", completed)
+        first = fields.seconds("mean_ttft_ms", scale=1e-3)
+        token = fields.seconds_per_token("mean_tpot_ms", scale=1e-3)
+        tokens = mean_length(fields, "total_output_tokens", completed)
         if first is None or token is None or tokens is None:
             return None
         latency = first + token * max(tokens - 1.0, 0.0)
-    return completed * latency / duration
+    return _sound_load(fields, "duration", completed * latency / duration)
 
 
-def _mean(fields: Fields, key: str, completed: int) -> float | None:
+def _sound_load(fields: Fields, key: str, load: float) -> float:
+    if load > MOST_REQUESTS_AT_ONCE:
+        raise fields.error(key, f"the requests' times over the duration give {load:g} requests at once")
+    return load
+
+
+def mean_length(fields: Fields, key: str, completed: int) -> float | None:
+    """The tokens of a request: a total of the run over its completed requests."""
     total = fields.count(key)
+    if total is not None and total / completed > MOST_LENGTH:
+        raise fields.error(key, f"{total} tokens in {completed} requests: {total / completed:g} tokens each")
     return None if total is None else total / completed
 
 
@@ -142,13 +160,24 @@ def _acceptance(fields: Fields, findings: Findings) -> SpeculationSeen | None:
     percent = fields.number("spec_decode_acceptance_rate")
     if percent is not None and percent > 100.0:
         raise fields.error("spec_decode_acceptance_rate", f"is a percentage, but above 100: {percent:g}")
-    return speculation_from_counters(
+    draft_tokens, accepted = fields.count("spec_decode_draft_tokens"), fields.count("spec_decode_accepted_tokens")
+    seen = speculation_from_counters(
         fields,
-        "spec_decode_num_drafts",
+        COUNTER_KEYS,
         findings,
         drafts=drafts,
-        draft_tokens=fields.count("spec_decode_draft_tokens"),
-        accepted=fields.number("spec_decode_accepted_tokens"),
+        draft_tokens=draft_tokens,
+        accepted=accepted,
         per_position=fields.numbers("spec_decode_per_position_acceptance_rates"),
         mean_length=fields.number("spec_decode_acceptance_length"),
     )
+    if percent is not None and draft_tokens and accepted is not None:
+        counted = 100.0 * accepted / draft_tokens
+        if abs(percent - counted) > MOST_RATE_GAP:
+            why = ": it is written as a fraction" if abs(100.0 * percent - counted) <= MOST_RATE_GAP else ""
+            raise fields.error(
+                "spec_decode_acceptance_rate",
+                f"is {percent:g} percent, but {accepted} of {draft_tokens} drafted tokens were accepted, "
+                f"{counted:.1f} percent{why}",
+            )
+    return seen
