@@ -275,11 +275,12 @@ def test_from_files_of_another_tool(tmp_path: Path) -> None:
             }
         arm = f"k{one.gamma}" if one.speculative else "plain"
         latency = (one.tpot_mean_s or 0) * 199 + 0.1
+        duration = 100 * latency / (one.concurrency_asked or 1)
         run = bench_serve(
             **drafts, num_prompts=100, completed=100, total_input_tokens=30_000, total_output_tokens=20_000,
-            max_concurrency=one.concurrency_asked, duration=100 * latency / (one.concurrency_asked or 1),
+            max_concurrency=one.concurrency_asked, duration=duration,
             latencies=[latency] * 100, mean_tpot_ms=1e3 * (one.tpot_mean_s or 0),
-            median_tpot_ms=1e3 * (one.tpot_p50_s or 0), output_throughput=one.output_tokens_per_s, date=one.run,
+            median_tpot_ms=1e3 * (one.tpot_p50_s or 0), output_throughput=20_000 / duration, date=one.run,
         )  # fmt: skip
         write(tmp_path / arm / f"c{one.concurrency_asked}-{one.run}.json", run)
     sweep = read_sweep([tmp_path])

@@ -7,6 +7,8 @@ import pytest
 from adaptive_gamma.bench.importers import Arm, read_sweep
 from tests.bench.shapes import DATA, bench_serve, counters, detailed, write
 
+VARYING = {"spec_decode_draft_tokens": 900, "spec_decode_acceptance_rate": 80.0}
+
 
 def problems(path: Path) -> list[str]:
     return [f"{finding.kind} {finding.field}: {finding.problem}" for finding in read_sweep([path]).findings]
@@ -118,6 +120,10 @@ def test_a_schedule_that_stood_at_one_length_is_that_gamma(tmp_path: Path) -> No
         ({"label": "plain or k5"}, None, None),
         ({"label": "top_k50"}, None, None),
         ({"label": "Qwen3-4k"}, None, None),
+        ({"label": "k0"}, 0, None),
+        ({"label": "k0", "num_speculative_tokens": 0}, 0, None),
+        ({"label": "k5", "num_speculative_tokens": 5}, 5, True),
+        ({"label": "plain", "speculative_config": None}, 0, False),
     ],
 )
 def test_gamma_comes_from_what_is_said(
@@ -213,6 +219,50 @@ def test_acceptance_of_random_tokens_is_refused_unless_forced(tmp_path: Path, ru
     (forced,) = read_sweep([path], force_random=True).rows
     assert forced.acceptance is not None
     assert not forced.acceptance.made_up_prompts
+
+
+KIMI = "moonshotai/Kimi-K2-Instruct"
+
+
+@pytest.mark.parametrize(
+    ("name", "model", "gamma"),
+    [
+        ("openai-infqps-concurrency8-Kimi-K2-Instruct-20261130-101500.json", KIMI, None),
+        ("k5/openai-infqps-concurrency8-Kimi-K2-Instruct-20261130-101500.json", KIMI, 5),
+        ("kimi-k2/k3.json", KIMI, 3),
+        ("Kimi_K2/run.json", KIMI, None),
+        ("k2/run.json", KIMI, 2),
+        ("k2/run.json", "/models/k2/", None),
+        ("k3-k2-instruct.json", "Other", None),
+    ],
+)
+def test_the_name_of_a_model_is_no_gamma(tmp_path: Path, name: str, model: str, gamma: int | None) -> None:
+    write(tmp_path / "in" / name, bench_serve(model_id=model))
+    (row,) = read_sweep([tmp_path / "in"]).rows
+    assert row.gamma == gamma
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "words"),
+    [
+        ("plain/K2.json", {}, "the name 'plain' says plain, the name 'K2' gamma 2"),
+        ("k5/run.json", {"label": "k3"}, "the name 'k5' says gamma 5, the name 'k3' gamma 3"),
+        ("run.json", {"label": "plain"} | counters(), "the name 'plain' says plain, the draft counters gamma 3"),
+        ("run.json", {"label": "k7"} | counters(), "the name 'k7' says gamma 7, the draft counters gamma 3"),
+        ("k7.json", counters(), "the name 'k7' says gamma 7, the draft counters gamma 3"),
+        ("run.json", {"label": "k5", "num_speculative_tokens": 3}, "says gamma 5, num_speculative_tokens gamma 3"),
+        ("k5.json", {"speculative_config": None}, "the name 'k5' says gamma 5, speculative_config plain"),
+        ("run.json", {"label": "plain"} | counters() | VARYING, "says that nothing is drafted, but the engine counted"),
+        ("k2.json", counters() | VARYING, "the name 'k2' says gamma 2, but the engine drafted 2.25 tokens a step"),
+    ],
+)
+def test_names_that_contradict_are_refused(tmp_path: Path, name: str, changes: dict[str, object], words: str) -> None:
+    write(tmp_path / "in" / name, bench_serve(**changes))
+    sweep = read_sweep([tmp_path / "in"])
+    assert not sweep.rows
+    (finding,) = [f for f in sweep.findings if f.kind == "refused"]
+    assert finding.field == "gamma"
+    assert words in finding.problem
 
 
 @pytest.mark.skipif(not (DATA / "bench").is_dir(), reason=f"no real result files in {DATA}")

@@ -95,7 +95,8 @@ def test_arms_are_given_by_label(tmp_path: Path) -> None:
         tpot = 10.0 + load
         values = bench_serve(
             max_concurrency=load,
-            latencies=[0.5 * load] * 12,
+            duration=1.2 * tpot / load,
+            latencies=[0.1 * tpot] * 12,
             median_tpot_ms=tpot,
             mean_tpot_ms=tpot,
             output_throughput=1000.0 * load / tpot,

@@ -81,9 +81,14 @@ class ArmBook:
             return row
         else:
             chosen = raw.stated or (Stated(counted, True, "the draft counters") if counted is not None else None)
-        if chosen is None:
-            chosen = self._named(row, labels)
         drafted = _drafted(row.acceptance)
+        if given is None and (chosen is None or row.step is None):
+            # A step's own tokens tell what it drafted; a name tells what the server was set to.
+            named = self._named(row, labels)
+            if chosen is None:
+                chosen = self._believed(row, named)
+            elif named is not None:
+                _refuse_contradiction(row, named, chosen)
         if chosen is None:
             problem = "is not in the file; say it with --arm LABEL=GAMMA or LABEL=plain"
             if drafted:
@@ -120,30 +125,51 @@ class ArmBook:
         return next(iter(fitting.values()), None)
 
     def _named(self, row: SweepRow, labels: Sequence[str]) -> Stated | None:
+        """What the names say. Raises SweepError where two of them differ."""
+        found: Stated | None = None
         for name in labels:
-            stated = gamma_in_name(name)
-            if stated is not None:
-                self.findings.note(row.source, f"is taken from {stated.where}", "gamma")
-                return stated
-        return None
+            stated = gamma_in_name(name, row.model)
+            if stated is None:
+                continue
+            if found is not None:
+                _refuse_contradiction(row, stated, found)
+            if found is None or found.speculative is None:
+                found = stated
+        return found
+
+    def _believed(self, row: SweepRow, named: Stated | None) -> Stated | None:
+        if named is None:
+            return None
+        seen = row.acceptance
+        if seen is not None and seen.drafts and seen.draft_tokens and named.gamma:
+            drafted = seen.draft_tokens / seen.drafts
+            if drafted > named.gamma * (1 + 1e-9):
+                raise SweepError(
+                    str(row.source),
+                    "gamma",
+                    f"{named.where} says gamma {named.gamma}, but the engine drafted {drafted:.2f} tokens a step",
+                )
+        self.findings.note(row.source, f"is taken from {named.where}", "gamma")
+        return named
 
 
 _GAMMA_NAME = re.compile(
     r"(?<![a-z0-9])(?:gamma|num[_-]?spec(?:ulative)?[_-]?tokens|spec(?:ulative)?[_-]num[_-]steps|spec[_-]?tokens"
     r"|draft[_-]?tokens|nst)[=_\- ]{0,2}(\d{1,2})(?![a-z0-9.])"
-    r"|(?<![a-z0-9])(?:spec|(?<!top[_-])k)=?([1-9]\d?)(?![a-z0-9.])"
+    r"|(?<![a-z0-9])(?:spec|(?<!top[_-])k)=?(\d{1,2})(?![a-z0-9.])"
 )
 _PLAIN_NAME = re.compile(
     r"(?<![a-z0-9])(?:plain|no[_-]?spec(?:ulation)?|non[_-]?spec(?:ulative)?|spec[_-]?off)(?![a-z0-9])"
 )
 
 
-def gamma_in_name(name: str) -> Stated | None:
+def gamma_in_name(name: str, model: str | None = None) -> Stated | None:
     """The arm that a label or file name says in so many words (``k5``, ``gamma=3``, ``plain``), if it says one.
 
-    ``spec-1`` is no such word: it numbers replicas as often as draft tokens.
+    ``spec-1`` is no such word: it numbers replicas as often as draft tokens. The name of ``model`` is taken out first:
+    benchmarks write it into file names, and some models are called K2.
     """
-    lowered = name.lower()
+    lowered = _without_model(name.lower(), model)
     gammas = {int(strong or weak) for strong, weak in _GAMMA_NAME.findall(lowered)}
     plain = _PLAIN_NAME.search(lowered) is not None
     where = f"the name {name!r}"
@@ -152,6 +178,37 @@ def gamma_in_name(name: str) -> Stated | None:
     if len(gammas) != 1 or (gamma := gammas.pop()) > MOST_GAMMA:
         return None
     return Stated(gamma, True if gamma > 0 else None, where)
+
+
+def _without_model(name: str, model: str | None) -> str:
+    """The lower-case name without that of the model, nor the first words of it (``kimi-k2`` of Kimi-K2-Instruct)."""
+    if model is None:
+        return name
+    words = [re.escape(word) for word in re.split(r"[^a-z0-9.]+", _base_name(model).lower()) if word]
+    for count in range(len(words), min(len(words), 2) - 1, -1):
+        if count:
+            called = r"[^a-z0-9.]+".join(words[:count])
+            name = re.sub(rf"(?<![a-z0-9]){called}(?![a-z0-9])", " ", name)
+    return name
+
+
+def _base_name(model: str) -> str:
+    return re.split(r"[/\\]", model.rstrip("/\\"))[-1]
+
+
+def _refuse_contradiction(row: SweepRow, one: Stated, other: Stated) -> None:
+    if None in (one.gamma, other.gamma):
+        return
+    same_engine = None in (one.speculative, other.speculative) or one.speculative == other.speculative
+    if one.gamma == other.gamma and (same_engine or one.gamma != 0):
+        return
+    raise SweepError(str(row.source), "gamma", f"{one.where} says {_in_words(one)}, {other.where} {_in_words(other)}")
+
+
+def _in_words(stated: Stated) -> str:
+    if stated.gamma == 0 and stated.speculative is False:
+        return "plain"
+    return f"gamma {stated.gamma}"
 
 
 def _drafted(seen: SpeculationSeen | None) -> bool:
