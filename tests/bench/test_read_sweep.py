@@ -90,6 +90,63 @@ def test_a_path_that_is_not_there_stops_the_import(tmp_path: Path) -> None:
         read_sweep([tmp_path])
 
 
+def test_what_is_no_file_is_skipped_by_name(tmp_path: Path) -> None:
+    write(tmp_path / "in" / "run.json", bench_serve(label="plain"))
+    (tmp_path / "elsewhere").mkdir()
+    os.mkfifo(tmp_path / "in" / "pipe.json")
+    (tmp_path / "in" / "gone.json").symlink_to(tmp_path / "nothing")
+    (tmp_path / "in" / "loop.json").symlink_to(tmp_path / "in" / "loop.json")
+    (tmp_path / "in" / "folder").symlink_to(tmp_path / "elsewhere")
+    sweep = read_sweep([tmp_path / "in"])
+    assert len(sweep.rows) == 1
+    said = {Path(f.source.file).name: f.problem for f in sweep.findings if f.kind == "skipped"}
+    assert said.keys() == {"pipe.json", "gone.json", "loop.json", "folder"}
+    assert "named pipe" in said["pipe.json"]
+    assert "link to nothing" in said["gone.json"]
+    assert "back to itself" in said["loop.json"]
+    assert "not followed" in said["folder"]
+    with pytest.raises(SweepError, match="named pipe"):
+        read_sweep([tmp_path / "in" / "pipe.json"])
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read every folder")
+def test_a_folder_that_may_not_be_read_is_named(tmp_path: Path) -> None:
+    write(tmp_path / "run.json", bench_serve(label="plain"))
+    (tmp_path / "closed").mkdir(mode=0)
+    (finding,) = [f for f in read_sweep([tmp_path]).findings if f.kind == "skipped"]
+    assert finding.source.file == str(tmp_path / "closed")
+    assert "cannot be read" in finding.problem
+
+
+@pytest.mark.parametrize("garbage", ["Starting benchmark", '{"half": '])
+def test_a_line_of_garbage_does_not_take_the_others_with_it(tmp_path: Path, garbage: str) -> None:
+    path = write(tmp_path / "all.json", bench_serve(label="k3", duration=5.0), bench_serve(label="k3"))
+    path.write_text(garbage + "\n" + path.read_text())
+    sweep = read_sweep([path])
+    assert [row.source.line for row in sweep.rows] == [2, 3]
+    (finding,) = [f for f in sweep.findings if f.kind == "skipped"]
+    assert str(finding.source) == f"{path}:1"
+
+
+def test_a_key_given_twice_is_refused_by_name(tmp_path: Path) -> None:
+    text = json.dumps(bench_serve(label="k3"))
+    path = tmp_path / "x.json"
+    path.write_text(text[:-1] + ', "median_tpot_ms": 9.0}')
+    (finding,) = read_sweep([path]).findings
+    assert (finding.kind, finding.field) == ("refused", "median_tpot_ms")
+    path.write_text(path.read_text() + "\n" + text)
+    sweep = read_sweep([path])
+    assert [row.source.line for row in sweep.rows] == [2]
+    assert [(f.field, f.source.line) for f in sweep.findings if f.kind == "refused"] == [("median_tpot_ms", 1)]
+
+
+def test_the_key_that_a_run_lacks_is_named(tmp_path: Path) -> None:
+    run = bench_serve()
+    del run["model_id"]
+    (finding,) = read_sweep([write(tmp_path / "x.json", run)]).findings
+    assert (finding.kind, finding.field, finding.problem) == ("refused", "model_id", "is missing")
+
+
 def test_the_name_of_a_file_does_not_decide_its_format(tmp_path: Path) -> None:
     write(tmp_path / "benchmarks.csv", sglang())
     write(tmp_path / "profile_export_aiperf.json", bench_serve(label="k3"))

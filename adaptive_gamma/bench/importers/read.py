@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import stat
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -57,7 +59,7 @@ def read_sweep(
     findings = Findings()
     raws: list[tuple[RawRow, tuple[str, ...]]] = []
     facts: dict[str, list[ServerFacts]] = {}
-    for path, root in _files(paths):
+    for path, root in _files(paths, findings):
         names = _names(path, root)
         for document in _documents(path, findings):
             if isinstance(document, RawRow):
@@ -79,30 +81,62 @@ def read_sweep(
     return Sweep(tuple(rows), tuple(findings.items))
 
 
-def _files(paths: Sequence[Path]) -> Iterator[tuple[Path, Path]]:
-    """Each file with the path it was found under, in a stable order; links to folders are not followed."""
+def _files(paths: Sequence[Path], findings: Findings) -> Iterator[tuple[Path, Path]]:
+    """Each file with the path it was found under, in a stable order; links to folders are not followed.
+
+    What is no file that can be read, such as a closed folder, a pipe or a link to nothing, is skipped by name.
+    """
     found: list[tuple[Path, Path]] = []
     for root in paths:
         if root.is_dir():
+            closed: list[OSError] = []
             inside = [
                 Path(folder, name)
-                for folder, folders, names in os.walk(root)
-                for name in names
+                for folder, folders, names in os.walk(root, onerror=closed.append)
+                for name in (*names, *(name for name in folders if Path(folder, name).is_symlink()))
                 if not name.startswith(".") and not any(part.startswith(".") for part in _below(folder, root))
             ]
-            found += [(path, root) for path in sorted(inside) if path.is_file()]
+            for error in closed:
+                if not any(part.startswith(".") for part in _below(str(error.filename), root)):
+                    findings.skipped(Source(str(error.filename)), f"cannot be read: {error.strerror}")
+            for path in sorted(inside):
+                if (problem := _no_file(path)) is None:
+                    found.append((path, root))
+                else:
+                    findings.skipped(Source(str(path)), problem)
         elif root.is_file():
             found.append((root, root))
         else:
-            raise SweepError(str(root), "", "there is no such file or folder")
+            problem = _no_file(root) if os.path.lexists(root) else None
+            raise SweepError(str(root), "", problem or "there is no such file or folder")
     if not found:
-        raise SweepError(", ".join(map(str, paths)) or "sweep", "", "there are no files in it")
+        left_out = "; ".join(str(finding) for finding in findings.items[:8])
+        problem = f"there are no files in it that can be read ({left_out})" if left_out else "there are no files in it"
+        raise SweepError(", ".join(map(str, paths)) or "sweep", "", problem)
     seen: set[Path] = set()
     for path, root in found:
         real = path.resolve()
         if real not in seen:
             seen.add(real)
             yield path, root
+
+
+def _no_file(path: Path) -> str | None:
+    """Why a path is no file to read, or None where it is one."""
+    try:
+        mode = path.stat().st_mode
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            return "is a link that leads back to itself"
+        if error.errno == errno.ENOENT and path.is_symlink():
+            return "is a link to nothing"
+        return f"cannot be read: {error.strerror}"
+    if stat.S_ISREG(mode):
+        return None
+    if stat.S_ISDIR(mode):
+        return "is a link to a folder, which is not followed; give that folder itself"
+    kinds = {stat.S_IFIFO: "a named pipe", stat.S_IFSOCK: "a socket"}
+    return f"is {kinds.get(stat.S_IFMT(mode), 'a device')} and no file"
 
 
 def _below(folder: str, root: Path) -> tuple[str, ...]:
