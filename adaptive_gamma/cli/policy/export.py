@@ -87,7 +87,7 @@ def export_command(
     if no_capture_limit and capture_limit is not None:
         raise click.UsageError("--no-capture-limit goes without --capture-limit")
     if by_class and engine != "sglang":
-        raise click.UsageError(f"--by-class goes with --for sglang: {engine} takes one gamma a range")
+        raise click.UsageError(f"--by-class goes with --for sglang; {engine} takes one gamma a range")
     if not allow_zero and "zero_margin" in given_flags(context_):
         raise click.UsageError("--zero-margin goes with --allow-zero: without it gamma is never 0")
     refuse_foreign(engine, runner)

@@ -44,7 +44,7 @@ def server_options(command: _Command) -> _Command:
 def refuse_foreign(engine: str, runner: str) -> None:
     """Raises click.UsageError for an option that another engine than the chosen one has."""
     if runner != "auto" and engine != "vllm":
-        raise click.UsageError(f"--runner goes with --for vllm: {engine} has no model runners to choose from")
+        raise click.UsageError(f"--runner goes with --for vllm; {engine} has no model runners to choose from")
 
 
 def read_mix(text: str | None) -> dict[str, float] | None:
