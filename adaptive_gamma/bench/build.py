@@ -10,12 +10,13 @@ import numpy as np
 
 from adaptive_gamma.bench.cells import Cells, sweep_cells
 from adaptive_gamma.bench.curves import ClassCurve, class_curves
+from adaptive_gamma.bench.fit_words import contradictions, error_words, no_model, poor_fit_words
 from adaptive_gamma.bench.importers import ImportFinding, Sweep
 from adaptive_gamma.bench.importers.finding import Findings
 from adaptive_gamma.bench.measured_points import MIXED_CLASS, evidence_of, policy_class
 from adaptive_gamma.bench.named_model import model_measured
 from adaptive_gamma.bench.observations import SweepObservations, sweep_observations
-from adaptive_gamma.errors import SweepError
+from adaptive_gamma.errors import ConfigurationError, SweepError
 from adaptive_gamma.policy import (
     DrafterFamily,
     Evidence,
@@ -65,6 +66,8 @@ class PolicyWishes:
     family: DrafterFamily | None = None
     step_time: str | None = None
     """A step-time family; None lets left-out loads choose."""
+    allow_poor_fit: bool = False
+    """Build from a model that is more than 30 % off in the mean all the same."""
     prompts_cached: bool = False
     prompt_share: float | None = None
     """Prompt tokens computed per output token in the traffic the policy is for; None: as in the sweep."""
@@ -107,17 +110,24 @@ def policy_from_sweep(sweep: JudgedSweep, wishes: PolicyWishes) -> BuiltPolicy:
     """Calibrate and build.
 
     Raises:
-        SweepError: where nothing usable was measured, or no acceptance; with the import's own reason.
+        SweepError: where nothing usable was measured, or no acceptance, with the import's own reason; where the model
+            is more than 30 % off in the mean.
         UnderDetermined: where the rows cannot tell the numbers of any model, in words.
+        ConfigurationError: for a roofline without a GPU's peaks and a model's sizes.
         PolicyError: for wishes that contradict each other.
     """
     cells, seen = sweep.cells, sweep.observations
+    if wishes.step_time == "roofline" and (wishes.machine is None or wishes.numbers is None):
+        raise ConfigurationError("--step-time", "", "roofline needs --gpu and --model, for its peaks and sizes")
     if not seen.observations:
         raise _nothing_usable(sweep.findings)
     if not seen.curves and wishes.family is None and not wishes.fit_acceptance:
         raise _no_acceptance(sweep.findings)
     limit = _capture_limit(cells, wishes)
     fitted, ranked = _calibrated(seen, wishes, limit)
+    poor = poor_fit_words(fitted)
+    if poor is not None and not wishes.allow_poor_fit:
+        raise SweepError(SOURCE, "fit", poor)
     curves = _policy_curves(seen, fitted)
     inputs, assumed = _inputs(cells, seen, fitted, curves, wishes, sweep.findings)
     evidence = parse_section(Evidence, evidence_of(cells, seen, curves, _fitted_tokens(fitted)), SOURCE, "evidence")
@@ -175,28 +185,24 @@ def _calibrated(
         )
         best = next((one for one in ranked if one.calibration is not None), None)
         if best is None:
-            raise _no_model(ranked)
+            # One reason for each family: its kinds of drafters differ little in what they lack.
+            reasons = {one.family.name: one.refusal or "refused" for one in reversed(ranked)}
+            raise no_model(seen.observations, dict(reversed(reasons.items())))
         model, drafter = best.family, best.drafter
-    fitted = calibrate(
-        seen.observations,
-        model=model,
-        drafter=drafter if drafted else None,
-        hardware=wishes.machine,
-        numbers=wishes.numbers,
-        capture_limit_tokens=limit,
-        curve=given,
-        bootstrap=wishes.bootstrap,
-    )
+    try:
+        fitted = calibrate(
+            seen.observations,
+            model=model,
+            drafter=drafter if drafted else None,
+            hardware=wishes.machine,
+            numbers=wishes.numbers,
+            capture_limit_tokens=limit,
+            curve=given,
+            bootstrap=wishes.bootstrap,
+        )
+    except UnderDetermined as refusal:
+        raise no_model(seen.observations, {refusal.model: refusal.problem}) from refusal
     return fitted, tuple(ranked)
-
-
-def _no_model(ranked: Sequence[RankedModel]) -> UnderDetermined:
-    """One reason for each family: its kinds of drafters differ little in what they lack."""
-    reasons: dict[str, str] = {}
-    for one in ranked:
-        reasons.setdefault(one.family.name, one.refusal or "refused")
-    listed = "".join(f"\n  {name}: {reason}" for name, reason in reasons.items())
-    return UnderDetermined("no model", f"can be told from these measurements{listed}")
 
 
 def _fitted_tokens(fitted: Calibration) -> float:
@@ -235,7 +241,7 @@ def _inputs(
     family = wishes.family
     if fitted.drafter is not None:
         found = cost_inputs(fitted.cost())
-        drafter = {**found.drafter, "source": f"fitted to {_count(fitted)} observations"}
+        drafter = {**found.drafter, "source": _fitted_to(fitted)}
     elif family is not None:
         found = cost_inputs(
             SpeculationCost(fitted.step, NgramDrafter(0.0), fitted.zero_gamma_tax, fitted.capture_limit_tokens)
@@ -256,7 +262,7 @@ def _inputs(
         assumed.append(f"acceptance: priors of the drafter family {family.name} (none was measured)")
     limits = _limits(cells, seen, fitted, found.limits, wishes, assumed)
     inputs: dict[str, Any] = {
-        "step_time": {**found.step_time, "source": f"fitted to {_count(fitted)} observations"},
+        "step_time": {**found.step_time, "source": _fitted_to(fitted)},
         "drafter": drafter,
         "classes": classes,
         "default_class": MIXED_CLASS if MIXED_CLASS in classes else next(iter(classes)),
@@ -351,8 +357,9 @@ def _contexts(measured: Sequence[float]) -> list[int]:
     return [round(float(np.median(group))) for group in groups] or [2048]
 
 
-def _count(fitted: Calibration) -> int:
-    return len(fitted.residuals)
+def _fitted_to(fitted: Calibration) -> str:
+    of = "" if fitted.reached == len(fitted.residuals) else f" of {len(fitted.residuals)}"
+    return f"fitted to {fitted.reached}{of} observations"
 
 
 def _name(model: str | None, seen: SweepObservations, wishes: PolicyWishes) -> str:
@@ -369,12 +376,15 @@ def _description(model: str | None, seen: SweepObservations, fitted: Calibration
     engine = next((row.engine for row in seen.rows if row.engine), None)
     version = next((row.engine_version for row in seen.rows if row.engine_version), None)
     served = " ".join(part for part in (engine, version) if part) or "an engine that the files do not name"
-    return f"{model or 'A model the files do not name'} as measured on {served}, {_count(fitted)} observations."
+    return f"{model or 'A model the files do not name'} as measured on {served}, {len(fitted.residuals)} observations."
 
 
 def _measured(fitted: Calibration, curves: Mapping[str, ClassCurve]) -> list[str]:
-    error = f"mean error {fitted.mean_error:.1%}"
+    error = error_words(fitted)
     if fitted.left_out is not None:
         error += f", on loads left out {fitted.left_out.mean:.1%} (worst {fitted.left_out.worst:.1%})"
     found = [f"step time and drafter: {fitted.family}, {error}"]
+    far = contradictions(fitted)
+    if far is not None:
+        found.append(f"beware: {far}")
     return found + [f"acceptance of {name}: {_class_input(curve)['source']}" for name, curve in curves.items()]

@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import dataclass
 
 from adaptive_gamma.policy.dead_band import edge_on_load
-from adaptive_gamma.policy.provenance import provenance_ranges
+from adaptive_gamma.policy.provenance import contradicted_points, provenance_ranges
 from adaptive_gamma.policy.schema import (
     AutoregressiveInput,
     CellTable,
@@ -55,6 +55,7 @@ def lint_policy(policy: Policy, median_load: float | None = None) -> list[Findin
     found = _once(cells, len(policy.table.classes) * len(policy.context_buckets))
     for name, prior in policy.inputs.classes.items():
         found += _prior_findings(policy, name, prior)
+    found += _contradicted(policy)
     found += _physics_findings(policy)
     found += _limit_findings(policy)
     hardware, model = policy.inputs.hardware, policy.inputs.model
@@ -229,6 +230,27 @@ def _extrapolated(policy: Policy) -> list[Finding]:
                         "there",
                     )
                 )
+    return found
+
+
+def _contradicted(policy: Policy) -> list[Finding]:
+    """Measured points that the numbers the table is made of do not give."""
+    if policy.evidence is None:
+        return []
+    found = []
+    share = policy.inputs.limits.prompt_tokens_per_output_token
+    traffic = f", made for {share:g} prompt tokens per output token," if share else ""
+    of = contradicted_points(policy.evidence, policy.inputs.limits, policy.cost, policy.curves)
+    for (name, arm), points in of.items():
+        worst = max(points, key=lambda point: abs(point.error))
+        more = f", and {len(points) - 1} more of this arm" if len(points) > 1 else ""
+        found.append(
+            Finding(
+                f"evidence.points.{name}.{arm}",
+                f"the table{traffic} lies {worst.error:+.0%} from the {1e3 * worst.seconds:.4g} ms a token measured at "
+                f"batch {worst.batch:g}{more}: its step time or acceptance contradicts what it rests on",
+            )
+        )
     return found
 
 

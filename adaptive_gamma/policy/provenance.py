@@ -13,6 +13,8 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 import numpy as np
@@ -20,8 +22,18 @@ import numpy.typing as npt
 
 from adaptive_gamma.errors import PolicyError
 from adaptive_gamma.policy.schema import Evidence, Limits, PolicyDocument
+from adaptive_gamma.roofline import AcceptanceCurve, SpeculationCost
 
-__all__ = ["PROVENANCES", "Provenance", "check_evidence", "provenance_at", "provenance_ranges", "with_provenance"]
+__all__ = [
+    "PROVENANCES",
+    "ContradictedPoint",
+    "Provenance",
+    "check_evidence",
+    "contradicted_points",
+    "provenance_at",
+    "provenance_ranges",
+    "with_provenance",
+]
 
 Provenance: TypeAlias = Literal["measured", "interpolated", "extrapolated"]
 PROVENANCES: tuple[Provenance, ...] = ("measured", "interpolated", "extrapolated")
@@ -29,6 +41,8 @@ NEAR_BATCH = 0.1
 """Relative distance of a batch within which a measurement counts for it."""
 NEAR_CONTEXT = 1.5
 """Ratio of contexts within which a measurement counts for a bucket."""
+FAR = 0.1
+"""Relative error of the time per token beyond which a table contradicts a point of its evidence."""
 _MEASURED, _INTERPOLATED, _EXTRAPOLATED = 0, 1, 2
 _RANGE = re.compile(r"(\d{1,5})(?:-(\d{1,5}))? (measured|interpolated|extrapolated)")
 
@@ -86,6 +100,47 @@ def provenance_at(evidence: Evidence, request_class: str, context: int, gamma: i
         if first <= batch <= last:
             return word
     return "extrapolated"
+
+
+@dataclass(frozen=True, slots=True)
+class ContradictedPoint:
+    """A measured point that the table is far from."""
+
+    batch: float
+    seconds: float
+    """Measured time per output token."""
+    error: float
+    """The table's time / the measured one - 1."""
+
+
+def contradicted_points(
+    evidence: Evidence, limits: Limits, cost: SpeculationCost, curves: Mapping[str, AcceptanceCurve]
+) -> dict[tuple[str, str | int], list[ContradictedPoint]]:
+    """By class and arm, the points that the time per token is more than 10 % off, at the point's own batch and context.
+
+    Points that the table has no cell for (a larger batch or gamma, beyond the capture limit) are not looked at.
+    """
+    found: dict[tuple[str, str | int], list[ContradictedPoint]] = {}
+    for name, arms in evidence.points.items():
+        curve = curves.get(name)
+        for arm, points in arms.items():
+            gamma = arm if isinstance(arm, int) else 0
+            if (curve is None and gamma) or gamma > limits.max_gamma:
+                continue
+            expected = 1.0 if curve is None or not gamma else float(curve.expected_tokens(gamma))
+            for _, batch, context, seconds, *_ in points:
+                if batch > limits.max_batch or not cost.allowed(batch, gamma):
+                    continue
+                prompts = limits.prompt_tokens_per_output_token * max(batch - 1.0, 0.0) * expected
+                step = (
+                    cost.speculative_seconds(batch, gamma, context, prompts)
+                    if isinstance(arm, int)
+                    else cost.plain_seconds(batch, context, prompts)
+                )
+                error = float(step) / expected / seconds - 1.0
+                if abs(error) > FAR:
+                    found.setdefault((name, arm), []).append(ContradictedPoint(batch, seconds, error))
+    return found
 
 
 def _cells(document: PolicyDocument) -> dict[str, dict[int, dict[int, str]]]:

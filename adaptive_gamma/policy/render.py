@@ -43,7 +43,9 @@ def _cell_table(policy: Policy, name: str, context: int, cell: CellTable) -> Tab
         speculative, plain = (str(last) if last else "none" for last in cell.within_slo)
         caption += f"\nwithin {slo * 1000:g} ms a token up to batch {speculative}; plain up to {plain}"
     if policy.evidence is not None:
-        caption += "\n= measured, ? extrapolated, the others lie between measurements"
+        caption += (
+            "\n= measured nearby, ? extrapolated, the others lie between measurements; all numbers are the model's"
+        )
     table = Table(
         title=f"{name}, context {context}: speed-up over plain by gamma",
         caption=caption,

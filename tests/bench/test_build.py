@@ -172,7 +172,7 @@ def test_a_plain_sweep_alone_needs_the_drafters_family() -> None:
 
 
 def test_too_few_rows_are_refused_in_words() -> None:
-    with pytest.raises(UnderDetermined, match=r"no model: can be told from these measurements\n  linear: 1 usable"):
+    with pytest.raises(UnderDetermined, match=r"for any step-time model; measure the plain(?s:.*)\n  linear: 1 usable"):
         built([drafted()], PolicyWishes(bootstrap=0))
 
 

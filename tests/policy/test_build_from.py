@@ -49,7 +49,7 @@ def policy_file(sweep: Path) -> Path:
 def test_what_is_built_passes_the_check_and_shows_what_it_rests_on(policy_file: Path) -> None:
     assert run("check", policy_file).output.startswith("ok: the table follows from the inputs")
     shown = run("show", policy_file, "--class", "code").output
-    assert "= measured, ? extrapolated" in shown
+    assert "= measured nearby, ? extrapolated" in shown
     assert "within 5 ms a token up to batch" in shown
     data = json.loads(run("show", policy_file, "--json").output)
     assert data["classes"]["structured"]["400"]["within_slo"][1] == 0

@@ -57,6 +57,9 @@ __all__ = ["build_command"]
     help="With --from: the step-time model; the default predicts left-out loads best.",
 )
 @click.option(
+    "--allow-poor-fit", is_flag=True, help="With --from: build from a model more than 30 % off the measurements too."
+)
+@click.option(
     "--slo-tpot-ms",
     type=FiniteFloat(0.01, 60_000),
     metavar="MS",
@@ -93,6 +96,7 @@ def build_command(
     prompts_cached: bool,
     prompt_share: float | None,
     step_time: str | None,
+    allow_poor_fit: bool,
     slo_tpot_ms: float | None,
     inputs_file: str | None,
     gpu: str | None,
@@ -118,6 +122,7 @@ def build_command(
             ("--arm", arms), ("--only-model", only_model), ("--force-random", force_random),
             ("--fit-acceptance", fit_acceptance), ("--prompts-cached", prompts_cached), ("--step-time", step_time),
             ("--prompt-share", prompt_share is not None), ("--all-findings", all_findings),
+            ("--allow-poor-fit", allow_poor_fit),
         ):  # fmt: skip
             if present:
                 raise click.UsageError(f"{flag} goes with --from")
@@ -141,6 +146,8 @@ def build_command(
                 f"{prompt_share:g} prompt tokens per output token",
                 err=True,
             )
+        if step_time == "roofline" and not (gpu and model):
+            raise click.UsageError("--step-time roofline needs --gpu and --model: peaks and the model's sizes")
         shape = None if model is None else model_option(model, experts=True)
         wishes = PolicyWishes(
             name=name,
@@ -157,6 +164,7 @@ def build_command(
             numbers=numbers_of(shape, weights),
             family=None if drafter is None else family_option(drafter),
             step_time=step_time,
+            allow_poor_fit=allow_poor_fit,
             prompts_cached=prompts_cached,
             prompt_share=prompt_share,
             fit_acceptance=fit_acceptance,

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from adaptive_gamma.bench import ImportFinding, parse_arms, read_sweep
 from adaptive_gamma.bench.build import BuiltPolicy, PolicyWishes, judged_sweep, policy_from_sweep
+from adaptive_gamma.bench.fit_words import contradictions, error_words
 from adaptive_gamma.cli.policy.options import hardware_option
 from adaptive_gamma.errors import ConfigurationError
 from adaptive_gamma.policy import Policy
@@ -90,17 +91,25 @@ def _say_models(ranked: Sequence[RankedModel], say: Callable[[str], None]) -> No
     for one in ranked:
         name = f"{one.family.name} with {one.drafter} drafter" if one.drafter else one.family.name
         if one.left_out is not None:
-            say(f"  {name}: mean {one.left_out.mean:.1%}, worst {one.left_out.worst:.1%}")
+            say(f"  {name}: mean {one.left_out.mean:.1%}, worst {one.left_out.worst:.1%}{_beyond(one)}")
         elif one.calibration is not None:
-            say(f"  {name}: not judged, mean error of the fit {one.calibration.mean_error:.1%} ({one.refusal})")
+            error = one.calibration.mean_error
+            say(f"  {name}: not judged, mean error of the fit {error:.1%} ({one.refusal}){_beyond(one)}")
         elif one.family.name not in refused:
             refused.add(one.family.name)
             say(f"  {one.family.name}: refused, {one.refusal}")
 
 
+def _beyond(one: RankedModel) -> str:
+    found = one.calibration
+    if found is None or found.reached == len(found.residuals):
+        return ""
+    return f"; reaches {found.reached} of {len(found.residuals)} observations"
+
+
 def _say_calibration(found: Calibration, say: Callable[[str], None]) -> None:
     drafter = f" with {found.drafter_kind} drafter" if found.drafter_kind else ""
-    say(f"{found.family}{drafter}: {len(found.residuals)} observations, mean error {found.mean_error:.1%}")
+    say(f"{found.family}{drafter}: {len(found.residuals)} observations, {error_words(found)}")
     for one in found.parameters:
         unit = f" {one.unit}" if one.unit else ""
         interval = "held" if one.held else "no interval" if one.low is None else f"{one.low:.4g} .. {one.high:.4g}"
@@ -109,6 +118,9 @@ def _say_calibration(found: Calibration, say: Callable[[str], None]) -> None:
     for residual in worst:
         seen = residual.observation
         say(f"  off by {residual.relative_error:+.1%} at batch {seen.batch:.3g}, gamma {seen.gamma} ({seen.label})")
+    far = contradictions(found, places=True)
+    if far is not None:
+        say(f"warning: {far}")
     for note in found.notes:
         say(f"  {note}")
 

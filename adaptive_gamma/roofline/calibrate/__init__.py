@@ -3,7 +3,7 @@
 Imported only where it is used, for it brings scipy's optimisers.
 """
 
-from adaptive_gamma.roofline.calibrate.calibration import Calibration, Residual
+from adaptive_gamma.roofline.calibrate.calibration import FAR, POOR_FIT, Calibration, Residual
 from adaptive_gamma.roofline.calibrate.catalogue import families_for, family_named
 from adaptive_gamma.roofline.calibrate.choose import RankedModel, calibrate, compare_models
 from adaptive_gamma.roofline.calibrate.drafters import DRAFTER_KINDS, DrafterKind
@@ -19,6 +19,8 @@ from adaptive_gamma.roofline.calibrate.refusal import UnderDetermined
 __all__ = [
     "ALL_CLASSES",
     "DRAFTER_KINDS",
+    "FAR",
+    "POOR_FIT",
     "Calibration",
     "DrafterKind",
     "Experts",

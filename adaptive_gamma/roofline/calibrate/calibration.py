@@ -25,10 +25,16 @@ from adaptive_gamma.roofline.drafter import Drafter
 from adaptive_gamma.roofline.speculation import SpeculationCost, ZeroGammaTax
 from adaptive_gamma.roofline.step_time import StepTime
 
-__all__ = ["Calibration", "Prepared", "Residual", "calibration_of"]
+__all__ = ["FAR", "POOR_FIT", "Calibration", "Prepared", "Residual", "calibration_of"]
 
 MOST_FAILED = 0.5
 """Share of failed requests beyond which the survivors' time says nothing of the load."""
+POOR_FIT = 0.3
+"""Mean absolute relative error beyond which a model tells nothing of the server it was fitted to."""
+FAR = 0.1
+"""Relative error beyond which a model contradicts a measured point: twice what good benchmarks repeat within."""
+_NOTHING = 1e-6
+"""Share of a natural size below which a fitted number is zero with rounding errors."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +48,8 @@ class Residual:
     """Predicted / observed - 1."""
     fitted: bool
     """Whether the observation took part in the fit; False also where a plain curve is taken as measured."""
+    reached: bool = True
+    """Whether the model rests on it: fitted, taken as measured, or telling the tax or what leaving capture costs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,9 +81,19 @@ class Calibration:
 
     @property
     def mean_error(self) -> float:
-        """Mean absolute relative error of the observations that were fitted (of all, where none was)."""
-        errors = [abs(r.relative_error) for r in self.residuals if r.fitted]
-        return float(np.mean(errors or [abs(r.relative_error) for r in self.residuals]))
+        """Mean absolute relative error of all observations, those the model does not reach included."""
+        return float(np.mean([abs(r.relative_error) for r in self.residuals]))
+
+    @property
+    def reached(self) -> int:
+        """How many of the observations the model rests on; the others it only predicts."""
+        return sum(r.reached for r in self.residuals)
+
+    @property
+    def contradicted(self) -> tuple[Residual, ...]:
+        """Observations that it is more than 10 % off, the worst first."""
+        far = [r for r in self.residuals if abs(r.relative_error) > FAR]
+        return tuple(sorted(far, key=lambda r: -abs(r.relative_error)))
 
     def cost(self) -> SpeculationCost:
         """The step times with and without the drafter.
@@ -153,13 +171,16 @@ def calibration_of(
         )
         yields = YieldModel(fit.curves, ()).tokens_per_step(outside, np.empty(0))
         smooth = pass_seconds(step, drafter, outside)
-        extra = max(float(np.median(outside.seconds * yields - smooth)), 0.0)
+        passes = outside.seconds * yields
+        extra = _or_zero(max(float(np.median(passes - smooth)), 0.0), float(np.median(passes)))
         predicted[prepared.beyond] = (smooth + extra) / yields
     if prepared.capture is not None or extra is not None:
         step = CapturedStep(step, prepared.capture, prepared.limit_tokens, extra or 0.0)
     intervals = bootstrap_intervals(fit, bootstrap, seed)
     fitted = np.zeros(len(prepared.kept), dtype=np.bool_)
     fitted[~prepared.beyond] = fit.bound.fitted
+    reached = np.ones(len(prepared.kept), dtype=np.bool_)
+    reached[~prepared.beyond] = fit.reached
     return Calibration(
         family=problem.family.name,
         step=step,
@@ -171,8 +192,8 @@ def calibration_of(
         curves=_curves(fit),
         parameters=_parameters(fit, intervals),
         residuals=tuple(
-            Residual(seen, float(seconds), float(seconds / seen.seconds_per_token - 1.0), bool(took_part))
-            for seen, seconds, took_part in zip(prepared.kept, predicted, fitted, strict=True)
+            Residual(seen, float(seconds), float(seconds / seen.seconds_per_token - 1.0), bool(took_part), bool(within))
+            for seen, seconds, took_part, within in zip(prepared.kept, predicted, fitted, reached, strict=True)
         ),
         left_out=left_out,
         intervals_over=None if intervals is None else resampling_units(fit)[0],
@@ -190,8 +211,13 @@ def _tax(points: Points, predicted: FloatArray) -> ZeroGammaTax | None:
     found = []
     for load in np.unique(points.load[taxed]):
         of = taxed & (points.load == load)
-        found.append((float(np.median(points.batch[of])), max(float(np.median(extra[of])), 0.0)))
+        found.append((float(np.median(points.batch[of])), _or_zero(max(float(np.median(extra[of])), 0.0))))
     return ZeroGammaTax.of(sorted(dict(found).items()))
+
+
+def _or_zero(value: float, size: float = 1.0) -> float:
+    """Zero for what is only rounding errors beside a natural size."""
+    return 0.0 if abs(value) <= _NOTHING * size else value
 
 
 def _curves(fit: Fit) -> dict[str, AcceptanceCurve]:
@@ -210,7 +236,10 @@ def _parameters(fit: Fit, intervals: tuple[FloatArray, FloatArray] | None) -> tu
     for index, (parameter, value) in enumerate(zip(fit.parameters, fit.values.tolist(), strict=True)):
         held = parameter.name in fit.held
         known = intervals is not None and not held
-        low, high = (float(intervals[0][index]), float(intervals[1][index])) if known and intervals else (None, None)
+        low: float | None = None
+        high: float | None = None
+        if known and intervals is not None:
+            low, high = (_or_zero(float(ends[index]), parameter.scale) for ends in intervals)
         found.append(FittedParameter(parameter.name, value, low, high, parameter.unit, held))
     return tuple(found)
 
@@ -227,7 +256,7 @@ def _notes(fit: Fit) -> list[str]:
         for bound, word in ((parameter.low, "least"), (parameter.high, "most")):
             if abs(value - bound) <= 1e-6 * parameter.scale:
                 notes.append(f"{parameter.name} stands at the {word} it may be, {bound:g}")
-    outside = int((~fit.bound.fitted & ~fit.problem.points.taxed & ~fit.problem.points.plain).sum())
+    outside = int((~fit.reached).sum())
     if outside:
         notes.append(f"{outside} observations lie beyond what {fit.problem.family.name} reaches; predicted, not fitted")
     return notes

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import product
 
 from adaptive_gamma.roofline.calibrate.acceptance import GivenCurves
-from adaptive_gamma.roofline.calibrate.calibration import Calibration, Prepared, calibration_of
+from adaptive_gamma.roofline.calibrate.calibration import POOR_FIT, Calibration, Prepared, calibration_of
 from adaptive_gamma.roofline.calibrate.catalogue import families_for, family_named
 from adaptive_gamma.roofline.calibrate.drafters import DRAFTER_KINDS
 from adaptive_gamma.roofline.calibrate.family import StepFamily
@@ -56,7 +56,7 @@ def calibrate(
     Args:
         observations: of one engine, model and drafter.
         model: a step-time family or its name (``linear``, ``roofline``, ``moe``, ``table``, ``plain_pool``); None
-            takes the one that predicts left-out loads best.
+            takes the one that predicts left-out loads best, of those that reach all observations.
         drafter: ``autoregressive``, ``parallel`` or ``ngram``; None likewise.
         hardware: peaks of what served; a roofline needs them.
         numbers: sizes of the model; a roofline needs them.
@@ -110,8 +110,11 @@ def compare_models(
 ) -> list[RankedModel]:
     """Fit every model with every kind of drafter, and rank them by their mean error on loads left out.
 
+    The error is that over all observations. Models that do not reach some of them (a plain curve that ends before) come
+    after those that do, whatever their error, and poor fits (more than 30 % off in the mean) after all good ones.
     Models that cannot be judged so come after those that can, refused ones last, each with its reason. One that fits
-    what it has seen worse than another predicts what it has not is not judged, for it cannot win. Arguments as for
+    what it has seen worse than another predicts what it has not is not judged, for it cannot win; neither is one that
+    does not reach all, where a good one does. Arguments as for
     ``calibrate``; ``models`` None is every family that the hardware and model numbers at hand allow.
 
     Raises UnderDetermined where no observation is usable.
@@ -134,12 +137,17 @@ def compare_models(
             refused.append(RankedModel(family, kind, None, None, refusal.problem))
     ranked = []
     least = math.inf
-    for kind, fit in sorted(fits, key=lambda entry: entry[1].mean_error):
+    wholly = False
+    for kind, fit in sorted(fits, key=lambda entry: (not entry[1].reached.all(), entry[1].mean_error)):
         left_out: LeftOut | None = None
         reason: str | None = "it fits what it has seen worse than another predicts what it has not"
-        if fit.mean_error <= least:
+        whole = bool(fit.reached.all())
+        if wholly and not whole:
+            reason = "it ends before some observations, and another model does not"
+        elif fit.mean_error <= least:
             left_out, reason = _judged(fit)
             least = least if left_out is None else min(least, left_out.mean)
+            wholly = wholly or (whole and left_out is not None and fit.mean_error <= POOR_FIT)
         found = calibration_of(prepared, fit, left_out=left_out, bootstrap=0, seed=0, notes=())
         ranked.append(RankedModel(fit.problem.family, kind, left_out, found, reason))
     return [*sorted(ranked, key=_rank), *refused]
@@ -153,7 +161,8 @@ def _judged(fit: Fit) -> tuple[LeftOut | None, str | None]:
         return None, refusal.problem
 
 
-def _rank(model: RankedModel) -> tuple[bool, float]:
-    if model.left_out is not None:
-        return (False, model.left_out.mean)
-    return (True, math.inf if model.calibration is None else model.calibration.mean_error)
+def _rank(model: RankedModel) -> tuple[bool, bool, bool, float]:
+    found = model.calibration
+    assert found is not None  # the refused ones are not ranked
+    error = found.mean_error if model.left_out is None else model.left_out.mean
+    return (found.mean_error > POOR_FIT, found.reached < len(found.residuals), model.left_out is None, error)

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 from scipy.optimize import least_squares
 
 from adaptive_gamma.roofline.acceptance import AcceptanceCurve
@@ -30,6 +31,8 @@ _IN_DIRECTION = 0.2
 """Share of such a direction from which a parameter is named."""
 _MOST_TRIALS = 60
 _NEAR = 1e-8
+_NOTHING = 1e-6
+"""Share of its scale below which a number that may be 0 is 0, with what the search left of it."""
 _GAIN = 1e-6
 """Share of the squared error below which a further step gains nothing; in a flat valley it would go on for long."""
 
@@ -65,11 +68,16 @@ class Fit:
 
     @property
     def mean_error(self) -> float:
-        """Mean absolute relative error of the points that took part (of all but the taxed ones, where none did)."""
+        """Mean absolute relative error of all points but those of gamma 0 on a speculative engine."""
         points = self.problem.points
-        rows = self.bound.fitted if self.bound.fitted.any() else ~points.taxed
-        judged = points.where(rows)
+        judged = points.where(~points.taxed if (~points.taxed).any() else np.ones(len(points), dtype=np.bool_))
         return float(np.abs(self.seconds_per_token(judged) / judged.seconds - 1.0).mean())
+
+    @property
+    def reached(self) -> npt.NDArray[np.bool_]:
+        """Which points the model rests on: fitted, taken as measured, or telling the zero-gamma tax."""
+        points = self.problem.points
+        return np.asarray(self.bound.fitted | points.taxed | points.plain)
 
     @property
     def by_name(self) -> dict[str, float]:
@@ -246,7 +254,10 @@ def _searched(
             best = found
     assert best is not None
     values = base.copy()
-    values[free] = best.x * scale
+    found_values = best.x * scale
+    may_be_zero = np.asarray([p.low == 0.0 for p in chosen], dtype=np.bool_)
+    found_values[may_be_zero & (np.abs(found_values) <= _NOTHING * scale)] = 0.0
+    values[free] = found_values
     return Fit(problem, bound, parameters, values, held, float(best.cost))
 
 
