@@ -208,6 +208,12 @@ def _limit_findings(policy: Policy) -> list[Finding]:
     return found
 
 
+def _batches(ranges: list[tuple[int, int]]) -> str:
+    """``batch 8``, or ``batches 8 to 64``; of several ranges the first and last batch."""
+    first, last = ranges[0][0], ranges[-1][1]
+    return f"batch {first}" if first == last else f"batches {first} to {last}"
+
+
 def _extrapolated(policy: Policy) -> list[Finding]:
     """Batches whose best gamma rests on no measurement."""
     if policy.evidence is None:
@@ -226,8 +232,7 @@ def _extrapolated(policy: Policy) -> list[Finding]:
                 found.append(
                     Finding(
                         f"table.classes.{name}.{context}.best_gamma",
-                        f"extrapolated at {share:.0%} of the batches ({unknown[0][0]} to {unknown[-1][1]}); measure "
-                        "there",
+                        f"extrapolated at {share:.0%} of the batches ({_batches(unknown)}); measure there",
                     )
                 )
     return found

@@ -16,6 +16,7 @@ from adaptive_gamma.cli.policy import command
 from adaptive_gamma.cli.policy.plot import crossings, measured_speedups
 from adaptive_gamma.errors import ConfigurationError, PolicyError, SweepError
 from adaptive_gamma.policy import load_policy
+from adaptive_gamma.policy.lint import _batches
 from tests.bench.shapes import bench_serve, write
 from tests.bench.synthetic import measured
 
@@ -266,3 +267,18 @@ def test_all_findings(tmp_path: Path, sweep: Path) -> None:
     result = _build("--from", sweep, "--from", tmp_path, "--all-findings", "-o", tmp_path / "p")
     assert sum("no request completed" in line for line in result.stdout.splitlines()) == 5
     assert "more like it" not in result.stdout
+
+
+def test_a_picture_says_what_dots_and_dashes_mean(policy_file: Path, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    run("show", policy_file, "--class", "code", "--plot", tmp_path / "measured.svg")
+    measured_words = (tmp_path / "measured.svg").read_text()
+    assert "<!-- measured -->" in measured_words
+    assert "<!-- extrapolated -->" in measured_words
+    run("show", "h100-llama3-8b-eagle3", "--class", "code", "--plot", tmp_path / "made.svg")
+    assert "<!-- extrapolated -->" not in (tmp_path / "made.svg").read_text()
+
+
+def test_one_batch_is_said_in_the_singular() -> None:
+    assert _batches([(8, 8)]) == "batch 8"
+    assert _batches([(2, 3), (8, 9)]) == "batches 2 to 9"

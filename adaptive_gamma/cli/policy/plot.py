@@ -22,8 +22,10 @@ if TYPE_CHECKING:
 __all__ = ["Crossing", "MeasuredSpeedup", "crossings", "measured_speedups", "plot_policy"]
 
 FORMATS = (".png", ".svg")
-PANEL = (5.2, 3.9)
+PANEL = (6.0, 3.9)
 MOST_PANELS = 24
+_LABEL_WIDTH = 0.03
+"""Share of a panel's width that an upright label takes."""
 MOST_POINTS = 256
 """Batches a line is drawn through, evenly on the logarithmic axis: finer than a picture shows."""
 
@@ -122,16 +124,15 @@ def _panel(axes: Axes, policy: Policy, name: str, context: int) -> None:
     if policy.evidence is not None:
         _points(axes, measured_speedups(policy.evidence, name, context), colours)
     axes.axhline(1.0, color="black", linewidth=0.8)
+    labels: dict[int, str] = {}
     for crossing in crossings(policy, name, context):
         if crossing.gamma is None:
             axes.plot(crossing.batch, 1.0, marker="X", color="crimson", markersize=8, zorder=5)
-            label = f"plain from {crossing.batch}"
         else:
             axes.plot(crossing.batch, crossing.speedup, marker="D", color="black", markersize=4, zorder=5)
-            label = f"{crossing.gamma} from {crossing.batch}"
-        side = "right" if crossing.batch > 0.5 * policy.max_batch else "left"
-        at = (crossing.batch, crossing.speedup)
-        axes.annotate(label, at, xytext=(2, 7), textcoords="offset points", fontsize=7, ha=side)
+        word = "plain" if crossing.gamma is None else str(crossing.gamma)
+        labels[crossing.batch] = f"{labels[crossing.batch]}, {word}" if crossing.batch in labels else word
+    _crossing_labels(axes, labels, policy.max_batch)
     slo, cell = policy.inputs.limits.slo_tpot_seconds, policy.table.classes[name][context]
     if slo is not None and cell.within_slo is not None and 0 < cell.within_slo[0] < policy.max_batch:
         axes.axvline(cell.within_slo[0], color="grey", linestyle="-.", linewidth=0.9)
@@ -144,8 +145,39 @@ def _panel(axes: Axes, policy: Policy, name: str, context: int) -> None:
     axes.set_xlabel("sequences in the batch")
     axes.set_ylabel("tokens/s over plain")
     axes.grid(alpha=0.25)
+    low, high = axes.get_ylim()
+    axes.set_ylim(low, high + 0.2 * (high - low))
     if gammas:
-        axes.legend(title="gamma", fontsize=7, title_fontsize=7, loc="best", ncols=2)
+        _legend(axes, measured=policy.evidence is not None)
+
+
+def _crossing_labels(axes: Axes, labels: dict[int, str], max_batch: int) -> None:
+    """Upright at the top of the panel, above the lines, each at its batch or just right of its neighbour."""
+    last = 0.0
+    for batch, word in sorted(labels.items()):
+        axes.axvline(batch, color="grey", linestyle=":", linewidth=0.7, zorder=1)
+        last = max(float(batch), last * (1.2 * max_batch) ** _LABEL_WIDTH)
+        axes.annotate(
+            f"{word} from {batch}", (last, 0.99), xycoords=axes.get_xaxis_transform(), rotation=90, fontsize=7,
+            va="top", ha="right", zorder=6,
+        )  # fmt: skip
+
+
+def _legend(axes: Axes, *, measured: bool) -> None:
+    """Beside the panel, where it lies over no data; what dots and dashes mean stands below the gammas."""
+    from matplotlib.lines import Line2D
+
+    handles, labels = axes.get_legend_handles_labels()
+    if measured:
+        handles += [
+            Line2D([], [], color="grey", marker="o", markeredgecolor="black", markersize=4.5, linestyle="none"),
+            Line2D([], [], color="grey", linewidth=1.0, linestyle="--"),
+        ]
+        labels += ["measured", "extrapolated"]
+    axes.legend(
+        handles, labels, title="gamma", fontsize=7, title_fontsize=7, loc="upper left", bbox_to_anchor=(1.0, 1.0),
+        borderaxespad=0.3, frameon=False,
+    )  # fmt: skip
 
 
 def _line(axes: Axes, policy: Policy, name: str, context: int, gamma: int, batches: Any, colour: Any) -> None:
