@@ -62,7 +62,7 @@ def test_it_serves_and_sigterm_ends_it() -> None:
         (["--step-time", "1"], "T0_MS,C_MS"),
         (["--engines", "2", "--schedule", "1-:2"], "data-parallel"),
         (["--kv-tokens", "64"], "KV cache"),
-        (["--time-scale", "0"], "time_scale"),
+        (["--time-scale", "0"], "not in the range 0<x"),
     ],
 )
 def test_wrong_options_end_with_2_and_say_why(options: list[str], words: str) -> None:
