@@ -21,8 +21,15 @@ lint: $(VENV)/.dev
 types: $(VENV)/.dev
 	$(BIN)/mypy
 
+# Two halves side by side, for two cores; what the first says is shown when the second is done.
+DATA_PATH_TESTS = tests/proxy tests/fleet tests/routing
 unit: $(VENV)/.dev
-	$(BIN)/pytest
+	@$(BIN)/pytest -p no:cacheprovider $(DATA_PATH_TESTS) > $(VENV)/data-path-tests.txt 2>&1 & first=$$!; \
+	trap 'kill $$first' INT TERM; \
+	$(BIN)/pytest -p no:cacheprovider $(addprefix --ignore=,$(DATA_PATH_TESTS)); rest=$$?; \
+	wait $$first; data_path=$$?; \
+	cat $(VENV)/data-path-tests.txt; \
+	exit $$(( rest || data_path ))
 
 # Gamma set on real engines: on the build that heeds it, and on the current one, which ignores it. 29 MB are fetched.
 test-actuator: $(VENV)/.dev $(B9093)/.made
