@@ -30,6 +30,7 @@ _SOURCES = ("system", "instructions", "messages", "prompt", "input")
 _BESIDE_MESSAGES = frozenset(_SOURCES) - {"messages"}
 _DELICATE = frozenset({"min_p", "logit_bias"}) | STRUCTURE_FIELDS
 _NONE: frozenset[str] = frozenset()
+_ONE = (None, 1)
 _OUTPUT_LIMITS = ("max_completion_tokens", "max_output_tokens", "max_tokens", "n_predict")
 
 
@@ -95,7 +96,7 @@ class JsonRequest:
     def one_choice(self) -> bool:
         """Whether one answer is asked for, so that what an engine reports of a request is of one sequence."""
         fields = self._fields
-        if any(fields.get(name) not in (None, 1) for name in ("n", "best_of")):
+        if fields.get("n") not in _ONE or fields.get("best_of") not in _ONE:
             return False
         prompt = fields.get("prompt")
         return not isinstance(prompt, list) or len(prompt) < 2 or isinstance(prompt[0], int)

@@ -22,6 +22,8 @@ Refusal: TypeAlias = tuple[int, str, str]
 _OVERSIZED_HEAD: Refusal = (431, "the request head is over 64 KiB", "head_too_large")
 
 _OFFER = frozenset({b"upgrade", b"http2-settings"})
+# Numbers: whether bytes hold one is a tenth of the work of whether they hold other bytes.
+_QUERY, _FRAGMENT = b"?#"
 
 
 _BROKEN: Refusal = (400, "the request is not valid HTTP/1.1", "invalid_http")
@@ -198,7 +200,7 @@ def _split_target(url: bytes) -> tuple[bytes, str]:
 
     Raises ValueError or an error of httptools for what is not a target.
     """
-    if url.startswith(b"/") and b"?" not in url and b"#" not in url:
+    if url.startswith(b"/") and _QUERY not in url and _FRAGMENT not in url:
         target, text = url, url.decode("ascii")
     else:
         parsed = httptools.parse_url(url)

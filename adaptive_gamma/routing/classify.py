@@ -38,24 +38,38 @@ _MOST_CHAT_WORDS = 3
 
 _WORD_BYTES = bytes(c for c in range(256) if c >= 0x80 or chr(c).isalnum() or chr(c) in "+#_")
 _TO_WORDS = bytes(c if c in _WORD_BYTES else 0x20 for c in range(256)).lower()
+_BACKTICK, _RETURN = b"`\r"
+"""As numbers: whether bytes hold one is a tenth of the work of whether they hold other bytes."""
 _NOT_SYMBOLS = bytes(c for c in range(256) if chr(c) not in "{}()[];=<>_\\|&*^%$")
 _ALL_WORDS = LANGUAGES | CODE_NOUNS | CODE_VERBS | MATH_WORDS | CHAT_WORDS
 
 
-def _mentions(words: Iterable[bytes]) -> Callable[[str], bool]:
-    """A test whether a text holds one of the words, in any case.
+def _holds(*patterns: str) -> Callable[[str], bool]:
+    """A test whether a text holds one of the patterns.
 
     The regular expressions that come with pydantic run a text through one automaton, however many words there are: a
     tenth of the time that it takes to split the text.
     """
+    schema = core_schema.str_schema(pattern="|".join(patterns), strict=True)
+    return SchemaValidator(schema).isinstance_python
+
+
+def _one_of(texts: Iterable[bytes]) -> str:
+    """A pattern of these, in any case."""
+    return f"(?i-u:{'|'.join(re.escape(text.decode('ascii')) for text in sorted(texts))})"
+
+
+def _word(words: Iterable[bytes]) -> str:
+    """A pattern of these as words of their own."""
     gap = "".join(f"\\x{c:02x}" for c in range(0x80) if c not in _WORD_BYTES)
-    any_word = "|".join(re.escape(word.decode("ascii")) for word in sorted(words))
-    pattern = rf"(?:\A|[{gap}])(?i-u:{any_word})(?:[{gap}]|\z)"
-    return SchemaValidator(core_schema.str_schema(pattern=pattern, strict=True)).isinstance_python
+    return rf"(?:\A|[{gap}]){_one_of(words)}(?:[{gap}]|\z)"
 
 
-_mentions_code_or_maths = _mentions(LANGUAGES | CODE_NOUNS | MATH_WORDS)
-_mentions_chat = _mentions(CHAT_WORDS)
+_CODE_OR_MATHS = _word(LANGUAGES | CODE_NOUNS | MATH_WORDS)
+_mentions_code_or_maths = _holds(_CODE_OR_MATHS)
+_mentions_chat = _holds(_word(CHAT_WORDS))
+_hints_at_structure = _holds(_CODE_OR_MATHS, "```", rf"(?:\A|[\n\r])[\t-\r ]*{_one_of(LINE_STARTS)}")
+"""Whether there is any evidence but that of symbols. Most prose has none, and this finds out in one go."""
 
 
 def _starts_by_two_letters() -> dict[bytes, tuple[bytes, ...]]:
@@ -94,6 +108,10 @@ def classify_prompt(text: str) -> PromptClass:
     Time does not grow with the prompt. The cheap evidence is counted first and words only where they can still change
     the class.
     """
+    return PromptClass(*_scored(text))
+
+
+def _scored(text: str) -> tuple[str, float, float]:
     if len(text) > 2 * _WINDOW:
         text = text[:_WINDOW] + "\n" + text[-_WINDOW:]
     try:
@@ -102,22 +120,24 @@ def classify_prompt(text: str) -> PromptClass:
         raw = text.encode("utf-8", "replace")
         text = raw.decode("utf-8")
     if not raw or raw.isspace():
-        return PromptClass("unsure", 0.0, 0.0)
+        return "unsure", 0.0, 0.0
 
-    fenced = b"`" in raw and b"```" in raw
-    code_lines = _code_lines(raw, 1 if fenced else _MOST_CODE_LINES)
-    structured = code_lines + (3.0 if fenced else 0.0)
-    if structured > _MOST_CHAT_WORDS:
-        return PromptClass("structured", structured, 0.0)
+    hinted, code_lines, structured = _hints_at_structure(text), 0, 0.0
+    if hinted:
+        fenced = _BACKTICK in raw and b"```" in raw
+        code_lines = _code_lines(raw, 1 if fenced else _MOST_CODE_LINES)
+        structured = code_lines + (3.0 if fenced else 0.0)
+        if structured > _MOST_CHAT_WORDS:
+            return "structured", structured, 0.0
     density = len(raw.translate(None, _NOT_SYMBOLS)) / len(raw)
     if density > 0.03:
         structured += 1.0 if density < 0.06 else 2.0
     chat = 0.5 if not code_lines and density < 0.01 else 0.0
 
     if structured > _MOST_CHAT_WORDS + chat:
-        return PromptClass("structured", structured, chat)
-    if not structured and not _mentions_code_or_maths(text):
-        return PromptClass("chat", 0.0, chat + 1.0) if _mentions_chat(text) else PromptClass("unsure", 0.0, chat)
+        return "structured", structured, chat
+    if not structured and not (hinted and _mentions_code_or_maths(text)):
+        return ("chat", 0.0, chat + 1.0) if _mentions_chat(text) else ("unsure", 0.0, chat)
 
     words = _ALL_WORDS.intersection(raw.translate(_TO_WORDS).split())
     structured += min(2.0, 1.5 * len(words & LANGUAGES))
@@ -134,7 +154,7 @@ def classify_prompt(text: str) -> PromptClass:
         name = "chat"
     else:
         name = "unsure"
-    return PromptClass(name, structured, chat)
+    return name, structured, chat
 
 
 def _code_lines(raw: bytes, enough: int) -> int:
@@ -157,7 +177,7 @@ def _code_lines(raw: bytes, enough: int) -> int:
 
 def _lines_of_both_ends(raw: bytes) -> list[bytes]:
     half = _LINES // 2
-    if b"\r" in raw:
+    if _RETURN in raw:
         lines = raw.splitlines()
         return lines if len(lines) <= _LINES else lines[:half] + lines[-half:]
     lines = raw.split(b"\n", _LINES)
@@ -205,7 +225,7 @@ class RequestClassifier:
             if rule.matches(path, model):
                 return canonical_class(rule.request_class)
         if text is not None:
-            found = classify_prompt(text()).name
+            found, _, _ = _scored(text())
             if found != "unsure":
                 return found
         return self._default
