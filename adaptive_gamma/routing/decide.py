@@ -62,7 +62,7 @@ from adaptive_gamma.routing.refusals import (
     waits_for_a_better,
     why_demoted,
 )
-from adaptive_gamma.routing.replica import GammaSchedule, ReplicaState
+from adaptive_gamma.routing.replica import ReplicaState
 from adaptive_gamma.routing.verdict import Numbers, Verdict
 from adaptive_gamma.routing.weighing import Weighed, cost_of, settle_tie
 
@@ -183,17 +183,16 @@ def weigh(
             load = ramped_load(state, load, now)
 
         gamma = state.gamma if state.speculative else None
-        if isinstance(gamma, GammaSchedule) or load >= max_load:
+        if load >= max_load or (price := rows.get(gamma) or pricing.price_if_fixed(gamma)) is None:
             cost = pricing.marginal_cost(state, load, stall)
         else:
             # One look-up gives what marginal_cost works out, as long as gamma is fixed.
-            price = rows.get(gamma) or pricing.price(gamma)
-            accepted = price[2]
+            marginal, _, accepted, _ = price
             if accepted:
                 ratio = state.acceptance_ratio
-                cost = price[0][load] / (1.0 + (accepted if ratio is None else accepted * ratio)) + load * stall
+                cost = marginal[load] / (1.0 + (accepted if ratio is None else accepted * ratio)) + load * stall
             else:
-                cost = price[0][load] + load * stall
+                cost = marginal[load] + load * stall
             if state.step_time_ratio is not None:
                 cost *= state.step_time_ratio
         if rank:
@@ -234,9 +233,12 @@ def weigh(
     shown = weighed[: _RUNNERS_UP + 1]
     if shown[0] is not best:
         shown = [best, *[entry for entry in shown if entry is not best][:_RUNNERS_UP]]
+    credited = credits.tokens
     numbers: list[Numbers] = []
     for cost, index, load in shown:
         state = states[index]
+        if ramping:
+            load = ramping.get(index, load)
         numbers.append(
             (
                 state.name,
@@ -244,9 +246,9 @@ def weigh(
                 state.gamma,
                 state.acceptance_ratio,
                 state.step_time_ratio,
-                ramping.get(index, load) if ramping else load,
+                load,
                 cost,
-                credits.tokens.get(index, 0),
+                credited.get(index, 0) if credited else 0,
             )
         )
     return Verdict(pricing, reason, numbers, excluded)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple, Protocol
 
-from adaptive_gamma.routing.replica import GammaSchedule, ReplicaState
+from adaptive_gamma.routing.replica import GammaSchedule, GammaSetting, ReplicaState
 
 __all__ = ["USUAL_OUTPUT_TOKENS", "GammaPrice", "PolicyPrices", "PriceBook", "Pricing", "gamma_at", "tokens_per_step"]
 
@@ -66,7 +66,7 @@ class Pricing:
         self._policy = policy
         self._context = context
         self.request_class = policy.class_for(request_class)
-        self.rows: dict[int | None, GammaPrice] = {}
+        self.rows: dict[GammaSetting | None, GammaPrice] = {}
         """Prices looked up so far."""
         self.max_load = len(self.price(None).marginal)
         """Loads below this one have a price in ``marginal``; the rows of all gammas are equally long."""
@@ -84,6 +84,10 @@ class Pricing:
                 min(policy.expected_tokens(name, gamma) for name in policy.classes) - 1.0 if gamma else 0.0,
             )
         return found
+
+    def price_if_fixed(self, setting: GammaSetting | None) -> GammaPrice | None:
+        """Prices of a gamma; None where it depends on the batch."""
+        return None if isinstance(setting, GammaSchedule) else self.price(setting)
 
     def tpot(self, state: ReplicaState, batch: int) -> float:
         """tau: seconds per output token of one request among ``batch``."""

@@ -25,12 +25,13 @@ def pool_reason(
     for entry in weighed:
         state = states[entry[1]]
         if state.speculative and state.gamma is not None:
-            speculative = speculative or entry
-        else:
-            plain = plain or entry
-        if speculative and plain:
+            if speculative is None:
+                speculative = entry
+        elif plain is None:
+            plain = entry
+        if speculative is not None and plain is not None:
             break
-    if speculative is None or plain is None:
+    else:
         return "balance"
     cost, index, load = speculative
     state, chosen = states[index], states[best[1]]
