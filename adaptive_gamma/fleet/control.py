@@ -52,6 +52,8 @@ class GammaControl:
         self._mode: Literal["act", "observe"] = "observe"
         self._controls: dict[FleetReplica, ReplicaControl] = {}
         self._by_name: dict[str, ReplicaControl] = {}
+        self.active = False
+        """Whether there is a replica whose gamma can be set."""
         self.field_names: frozenset[str] = frozenset()
         """Fields that requests may be given. One whose client set such a field itself is to be left alone."""
         self._task: asyncio.Task[None] | None = None
@@ -59,11 +61,6 @@ class GammaControl:
         self._withdrawn: set[ReplicaControl] = set()
         self.on_change: Callable[[FleetReplica, int | None, float], None] | None = None
         """Called with a replica, its gamma from now on and the time, at each change."""
-
-    @property
-    def active(self) -> bool:
-        """Whether there is a replica whose gamma can be set."""
-        return bool(self._by_name)
 
     @property
     def controls(self) -> tuple[ReplicaControl, ...]:
@@ -102,6 +99,7 @@ class GammaControl:
             self._drop(control)
         self._controls = controls
         self._by_name = {replica.name: control for replica, control in controls.items()}
+        self.active = bool(controls)
         self.field_names = frozenset[str]().union(*(control.actuator.field_names for control in controls.values()))
 
     async def start(self) -> None:

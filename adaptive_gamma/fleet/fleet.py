@@ -19,7 +19,7 @@ from adaptive_gamma.config.settings import (
     ScrapeSettings,
 )
 from adaptive_gamma.engines.reading import RequestAcceptance
-from adaptive_gamma.fleet.open_requests import OpenRequest
+from adaptive_gamma.fleet.open_requests import OpenRequest, OpenRequests
 from adaptive_gamma.fleet.options import FleetOptions
 from adaptive_gamma.fleet.replica import AcceptancePrior, FleetReplica
 from adaptive_gamma.fleet.watch import ReplicaWatch
@@ -186,7 +186,12 @@ class Fleet:
 
         Raises KeyError when there is no such replica, or when it is leaving.
         """
-        return OpenRequest(self._by_name[name].open_requests, request_class)
+        return OpenRequest(self.open_requests(name), request_class)
+
+    def open_requests(self, name: str) -> OpenRequests:
+        """The count of a replica's open requests, for whoever opens and closes by callbacks. Raises KeyError as
+        ``open_request`` does."""
+        return self._by_name[name].open_requests
 
     # What requests met. They speak of a replica by its name, and it may have left in the meantime: then nothing is
     # noted, as there is nothing left to decide about it.

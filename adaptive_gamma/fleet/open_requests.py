@@ -7,7 +7,7 @@ from types import TracebackType
 
 from adaptive_gamma.routing.replica import ReplicaState
 
-__all__ = ["OpenRequest", "OpenRequests"]
+__all__ = ["OpenOfClass", "OpenRequest", "OpenRequests"]
 
 
 class OpenRequests:
@@ -23,7 +23,8 @@ class OpenRequests:
         """Called each time the last open request ends."""
         self._state = state
         self._clock = clock
-        self._classes: dict[str, _OpenOfClass] = {}
+        self._classes: dict[str, OpenOfClass] = {}
+        """Each that has any open, or had some since the period began."""
 
     @property
     def by_class(self) -> dict[str, int]:
@@ -42,44 +43,50 @@ class OpenRequests:
     def forget_seconds(self) -> None:
         """Start a new period."""
         now = self._clock()
-        self._classes = {name: _OpenOfClass(each.count, now) for name, each in self._classes.items() if each.count}
+        self._classes = {name: each for name, each in self._classes.items() if each.count}
+        for each in self._classes.values():
+            each.seconds, each.since = 0.0, now
 
-    def opened(self, request_class: str) -> None:
-        now = self._clock()
+    def opened(self, request_class: str) -> OpenOfClass:
+        """One more is open, until ``closed`` of what is returned is called, which must be done once."""
         of_class = self._classes.get(request_class)
         if of_class is None:
-            self._classes[request_class] = _OpenOfClass(1, now)
-        else:
-            of_class.change(now, 1)
-        self._state.in_flight += 1
-
-    def closed(self, request_class: str) -> None:
-        self._classes[request_class].change(self._clock(), -1)
-        state = self._state
-        state.in_flight -= 1
-        if self.on_idle is not None and not state.in_flight:
-            self.on_idle()
+            of_class = self._classes[request_class] = OpenOfClass(self, self._state, self._clock)
+        of_class.change(1)
+        return of_class
 
 
-class _OpenOfClass:
+class OpenOfClass:
     """How many requests of a class are open, and for how many request-seconds some were."""
 
-    __slots__ = ("count", "seconds", "since")
+    __slots__ = ("_clock", "_requests", "_state", "count", "seconds", "since")
 
-    def __init__(self, count: int, since: float) -> None:
-        self.count = count
-        self.since = since
+    def __init__(self, requests: OpenRequests, state: ReplicaState, clock: Callable[[], float]) -> None:
+        self._requests = requests
+        self._state = state
+        self._clock = clock
+        self.count = 0
+        self.since = clock()
         self.seconds = 0.0
 
     def seconds_until(self, now: float) -> float:
         return self.seconds + self.count * max(now - self.since, 0.0)
 
-    def change(self, now: float, by: int) -> None:
+    def closed(self) -> None:
+        """One of them is open no more."""
+        self.change(-1)
+        on_idle = self._requests.on_idle
+        if on_idle is not None and not self._state.in_flight:
+            on_idle()
+
+    def change(self, by: int) -> None:
         """So many more are open from now on."""
-        if now > self.since:
-            self.seconds += self.count * (now - self.since)
+        now, since = self._clock(), self.since
+        if now > since:
+            self.seconds += self.count * (now - since)
             self.since = now
         self.count += by
+        self._state.in_flight += by
 
 
 class OpenRequest:
@@ -90,21 +97,20 @@ class OpenRequest:
     def __init__(self, requests: OpenRequests, request_class: str) -> None:
         self._requests = requests
         self._request_class = request_class
-        self._open = False
+        self._open: OpenOfClass | None = None
 
     def begin(self) -> OpenRequest:
         """Count it. Raises RuntimeError when it is counted already."""
-        if self._open:
+        if self._open is not None:
             raise RuntimeError("this request is open already")
-        self._requests.opened(self._request_class)
-        self._open = True
+        self._open = self._requests.opened(self._request_class)
         return self
 
     def end(self) -> None:
         """Count it no more; harmless when it is not counted."""
-        if self._open:
-            self._open = False
-            self._requests.closed(self._request_class)
+        opened, self._open = self._open, None
+        if opened is not None:
+            opened.closed()
 
     def __enter__(self) -> OpenRequest:
         return self.begin()

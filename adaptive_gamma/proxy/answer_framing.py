@@ -19,7 +19,7 @@ class AnswerFraming:
 
     __slots__ = ("_chunked", "_knows_chunks", "end", "head_only", "until_close")
 
-    def __init__(self, *, head_only: bool, knows_chunks: bool) -> None:
+    def __init__(self, head_only: bool, knows_chunks: bool) -> None:
         self.head_only = head_only
         self.until_close = False
         """The body ends with the connection: it has no length and the client knows no chunks."""

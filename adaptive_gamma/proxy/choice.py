@@ -5,7 +5,8 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable, Collection
-from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, Protocol
 
 from adaptive_gamma.routing import (
     Counterfactual,
@@ -52,7 +53,8 @@ class ServedPolicy(PolicyPrices, Protocol):
     def plain_wins_from(self, request_class: str, context_tokens: float | None = None) -> int | None: ...
 
 
-class Choice(NamedTuple):
+@dataclass(slots=True)
+class Choice:
     """Where one try goes."""
 
     replica: str

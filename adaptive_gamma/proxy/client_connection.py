@@ -59,7 +59,7 @@ class ClientConnection(asyncio.Protocol):
     __slots__ = (
         "_answered_now", "_body", "_body_size", "_config", "_deadline", "_deaf", "_discarding", "_framing", "_intake",
         "_keep_alive", "_loop", "_outbox", "_path", "_peer", "_phase", "_reader", "_ready", "_state", "_transport",
-        "_unheard", "_untaken", "_write_paused", "exchange",
+        "_unheard", "_untaken", "exchange", "paused",
     )  # fmt: skip
 
     def __init__(
@@ -76,7 +76,9 @@ class ClientConnection(asyncio.Protocol):
         self._deadline = Deadline(loop, self._overdue)
         self._phase = _HEAD
         self._reader = RequestReader(self)
-        self._deaf = self._write_paused = self._discarding = self._ready = False
+        self._deaf = self._discarding = self._ready = False
+        self.paused = False
+        """The client leaves so much unread that nothing more should be sent."""
         self._intake: Intake | None = None
         self._body: list[bytes | bytearray] = []
         self._body_size = 0
@@ -101,18 +103,13 @@ class ClientConnection(asyncio.Protocol):
         """What the client has not taken yet of what was sent to it."""
         return self._transport.get_write_buffer_size()
 
-    @property
-    def paused(self) -> bool:
-        """Whether the client leaves so much unread that nothing more should be sent."""
-        return self._write_paused
-
     # -- the connection -----------------------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         # uvloop's transport has the methods without the base class.
         self._transport = cast(asyncio.Transport, transport)
         peer = transport.get_extra_info("peername")
-        self._peer = peer[0] if isinstance(peer, tuple) else None
+        self._peer = peer[0].encode("ascii", "replace") if isinstance(peer, tuple) else None
         self._state.connections.add(self)  # type: ignore[arg-type]  # uvicorn's set is typed with its own two classes
         self._await_head()
 
@@ -136,7 +133,7 @@ class ClientConnection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         if self._deaf:
             return
-        if self._write_paused and self._phase is _HEAD:
+        if self.paused and self._phase is _HEAD:
             # It asks on without reading; answers to that would pile up.
             self._unheard += data
             self._transport.pause_reading()
@@ -148,7 +145,7 @@ class ClientConnection(asyncio.Protocol):
         except Unreadable as error:
             self._stop(error.refusal)
             return
-        if self._write_paused:
+        if self.paused:
             return
         if self._ready:
             self._begin()
@@ -166,7 +163,7 @@ class ClientConnection(asyncio.Protocol):
         if self._ready or self._phase is _ANSWER:
             # What stands behind a whole request does not matter to it: it is answered, then the connection ends.
             self._keep_alive = False
-            if self._ready and not self._write_paused:
+            if self._ready and not self.paused:
                 self._begin()
             return
         intake, self._intake = self._intake, None
@@ -175,14 +172,14 @@ class ClientConnection(asyncio.Protocol):
         self._refuse(*refusal)
 
     def pause_writing(self) -> None:
-        self._write_paused = True
+        self.paused = True
         self._untaken = untaken_bytes(self._transport)
         self._deadline.set(self._loop.time() + self._path.stall_s)
         if self.exchange is not None:
             self.exchange.client_paused()
 
     def resume_writing(self) -> None:
-        self._write_paused = False
+        self.paused = False
         self._deadline.at = inf
         if self._ready:
             self._begin()
@@ -225,7 +222,7 @@ class ClientConnection(asyncio.Protocol):
 
     def _await_head(self) -> None:
         self._phase = _HEAD
-        if not self._write_paused:
+        if not self.paused:
             self._deadline.set(self._loop.time() + self._config.keep_alive_s)
 
     def _linger(self) -> None:
@@ -234,17 +231,17 @@ class ClientConnection(asyncio.Protocol):
         self._phase = _LINGER
         if self._transport.can_write_eof():
             self._transport.write_eof()
-        if not self._write_paused:
+        if not self.paused:
             self._deadline.set(self._loop.time() + _LINGER_S)
 
     def _close(self) -> None:
         """Close once all is written out, which a client that does not read must not put off for ever."""
         self._transport.close()
-        if not self._write_paused:
+        if not self.paused:
             self._deadline.set(self._loop.time() + self._path.stall_s)
 
     def _overdue(self) -> None:
-        if self._write_paused:
+        if self.paused:
             before, self._untaken = self._untaken, untaken_bytes(self._transport)
             if self._untaken < before:
                 self._deadline.set(self._loop.time() + self._path.stall_s)
@@ -354,7 +351,7 @@ class ClientConnection(asyncio.Protocol):
     ) -> None:
         intake = self._path.accept(method, target, path, fields, is_1_1=is_1_1, peer=self._peer)
         self._phase, self._intake = _BODY, intake
-        self._framing = AnswerFraming(head_only=method == b"HEAD", knows_chunks=is_1_1)
+        self._framing = AnswerFraming(method == b"HEAD", is_1_1)
         self._keep_alive = keep_alive and not self._config.closing
         self._body_size = 0
         if intake.refusal is not None:

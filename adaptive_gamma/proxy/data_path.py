@@ -42,12 +42,12 @@ class DataPath:
         return self._plane.settings.limits.idle_timeout_s
 
     def accept(
-        self, method: bytes, target: bytes, path: str, fields: Pairs, *, is_1_1: bool, peer: str | None
+        self, method: bytes, target: bytes, path: str, fields: Pairs, *, is_1_1: bool, peer: bytes | None
     ) -> Intake:
         """Look at a head; ``peer`` is the client's address. Raises UnacceptableHead."""
         plane = self._plane
         endpoint = plane.endpoints.find(path)
-        client = ClientHeaders(fields, plane.class_header, peer, is_1_1=is_1_1)
+        client = ClientHeaders(fields, plane.class_header, peer, is_1_1)
         intake = Intake(method, target, path, client, endpoint)
         if endpoint is None:
             message = f"there is no {shortened(path)} here"
@@ -56,13 +56,13 @@ class DataPath:
             message = f"{method.decode('ascii')} is not allowed on {shortened(path)}"
             allow = ((b"allow", endpoint.allow),)
             intake.refusal = ErrorAnswer(405, message, "method_not_allowed", outcome="client_error", headers=allow)
-        elif (size := client.content_length) is not None and size > plane.settings.limits.body_bytes:
+        elif (size := client.content_length) is not None and size > plane.body_bytes:
             intake.refusal = self.body_refusal(size)
         return intake
 
     def body_refusal(self, size: int) -> ErrorAnswer | None:
         """The answer to a body of so many bytes, when that is too many."""
-        limit = self._plane.settings.limits.body_bytes
+        limit = self._plane.body_bytes
         if size <= limit:
             return None
         message = f"the request body is over the limit of {limit} bytes"
@@ -89,11 +89,11 @@ class DataPath:
         if endpoint.handling is _SEARCH and method != b"OPTIONS":
             SearchExchange(plane, connection, intake, body, needs).begin()
         else:
-            exchange = Exchange(plane, connection, intake, body, needs, locality, learn=endpoint.generates)
+            exchange = Exchange(plane, connection, intake, body, needs, locality, endpoint.generates)
             exchange.takes_gamma = endpoint.generates and may_carry_gamma(plane.control, request)
-            if request is not None and endpoint.generates and plane.fleet.learning is not None and request.one_choice:
+            if request is not None and endpoint.generates and plane.fleet.learning is not None and request.one_choice():
                 exchange.learn_acceptance = True
-                exchange.asking = request if plane.settings.learn.ask == "usage" and request.streams else None
+                exchange.asking = request if plane.asks_for_usage and request.streams else None
             exchange.begin()
 
     def answer_error(self, intake: Intake, error: ErrorAnswer, connection: ClientConnection) -> None:

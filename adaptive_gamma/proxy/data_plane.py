@@ -47,7 +47,7 @@ class DataPlane:
         *,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.settings = settings
+        self._take_settings(settings)
         self.fleet = fleet
         self.waiting = WaitingRoom(lambda: self.settings.load.queue, lambda: self.settings.load.queue_timeout_s)
         """The requests that wait for a place on a replica."""
@@ -156,7 +156,8 @@ class DataPlane:
             ),
         )
         dropped = [upstream for name, upstream in self.upstreams.items() if name not in kept]
-        self.settings, self.upstreams = settings, upstreams
+        self._take_settings(settings)
+        self.upstreams = upstreams
         self.classifier, self.endpoints = classifier, endpoints
         self.class_header, self.engine_key = _class_header(settings), _engine_key(settings)
         self.chooser.mode, self.chooser.limits = settings.mode, _decision_limits(settings)
@@ -201,6 +202,13 @@ class DataPlane:
         for upstream in self.upstreams.values():
             upstream.close()
         self.observations.close()
+
+    def _take_settings(self, settings: Settings) -> None:
+        self.settings = settings
+        # What every request needs of them; a look into the settings themselves costs several times as much.
+        self.body_bytes = settings.limits.body_bytes
+        self.retry_attempts = settings.retry.attempts
+        self.asks_for_usage = settings.learn.ask == "usage"
 
     def _configure_control(self) -> None:
         settings = self.settings

@@ -12,8 +12,9 @@ import httptools
 
 from adaptive_gamma.errors import ProtocolError, UpstreamError, UpstreamTimeout
 from adaptive_gamma.proxy.deadline import Deadline
+from adaptive_gamma.proxy.headers import usual_name
 
-__all__ = ["AnswerSink", "ConnectionDied", "ConnectionOwner", "EngineConnection", "RawHeaders"]
+__all__ = ["AnswerSink", "AnsweredCall", "ConnectionDied", "ConnectionOwner", "EngineConnection", "RawHeaders"]
 
 RawHeaders = list[tuple[bytes, bytes]]
 
@@ -57,6 +58,22 @@ class AnswerSink(Protocol):
         """One of the calls above, or what it led to, raised; the event loop will log that. Nothing more will come."""
 
 
+class AnsweredCall(Protocol):
+    """A call as the connection that carries it sees it: it is told of the end itself, of what comes before its sink."""
+
+    sink: AnswerSink
+    """Is told of the head and of the body; may be replaced by another at any time."""
+
+    def on_end(self) -> None:
+        """As in ``AnswerSink``."""
+
+    def on_failure(self, error: UpstreamError) -> None:
+        """As in ``AnswerSink``."""
+
+    def on_fault(self) -> None:
+        """As in ``AnswerSink``."""
+
+
 class ConnectionOwner(Protocol):
     """Who keeps idle connections."""
 
@@ -75,9 +92,9 @@ class EngineConnection(asyncio.Protocol):
     """
 
     __slots__ = (
-        "_complete", "_deadline", "_dry", "_first_byte_s", "_head_done", "_head_told", "_headers", "_idle_s",
+        "_call", "_complete", "_deadline", "_dry", "_first_byte_s", "_head_done", "_head_told", "_headers", "_idle_s",
         "_keep_alive", "_loop", "_no_body", "_owner", "_parser", "_paused", "_pieces", "_poll", "_received_any",
-        "_shorter_wait_s", "_sink", "_status", "_transport", "_unsent", "_write_paused", "idle_since",
+        "_shorter_wait_s", "_status", "_transport", "_unsent", "_write_paused", "idle_since",
     )  # fmt: skip
 
     def __init__(
@@ -89,7 +106,7 @@ class EngineConnection(asyncio.Protocol):
         self._idle_s = idle_s
         self._shorter_wait_s = min(first_byte_s, idle_s)
         self._transport: asyncio.Transport | None = None
-        self._sink: AnswerSink | None = None
+        self._call: AnsweredCall | None = None
         self._deadline = Deadline(loop, self._too_silent)
         self._parser = httptools.HttpResponseParser(self)
         self._write_paused = False
@@ -110,9 +127,9 @@ class EngineConnection(asyncio.Protocol):
 
     # -- one exchange -------------------------------------------------------------------------------------------------
 
-    def begin(self, sink: AnswerSink, method: bytes, head: bytes, body: bytes) -> None:
-        """Send a request, no faster than the engine reads it, and tell ``sink`` of the answer."""
-        self._sink = sink
+    def begin(self, call: AnsweredCall, method: bytes, head: bytes, body: bytes) -> None:
+        """Send a request, no faster than the engine reads it, and tell ``call`` of the answer."""
+        self._call = call
         self._status = 0
         self._headers: RawHeaders = []
         self._pieces: list[bytes] = []
@@ -149,7 +166,7 @@ class EngineConnection(asyncio.Protocol):
 
     def abort(self) -> None:
         """Drop the connection at once, unsent and unread bytes with it; the sink hears nothing more."""
-        self._sink = None
+        self._call = None
         self._unsent = None
         self._deadline.close()
         if self._transport is not None:
@@ -164,21 +181,21 @@ class EngineConnection(asyncio.Protocol):
         self._unsent = unsent
 
     def _fail(self, error: UpstreamError) -> None:
-        sink = self._sink
+        call = self._call
         self.abort()
-        if sink is not None:
-            _guarded(sink, lambda: sink.on_failure(error))
+        if call is not None:
+            _guarded(call, lambda: call.on_failure(error))
 
     def _too_silent(self) -> None:
-        if self._sink is None:
+        if self._call is None:
             return
         what, limit = (
             ("sent nothing more", self._idle_s) if self._head_done else ("did not begin to answer", self._first_byte_s)
         )
         self._fail(UpstreamTimeout(f"the engine {what} within {limit:g} s"))
 
-    def _finish(self, sink: AnswerSink) -> None:
-        self._sink = None
+    def _finish(self, call: AnsweredCall) -> None:
+        self._call = None
         self._deadline.at = inf
         transport = self._transport
         if (
@@ -193,7 +210,7 @@ class EngineConnection(asyncio.Protocol):
             self._owner.rest(self)
         else:
             self.abort()
-        sink.on_end()
+        call.on_end()
 
     # -- asyncio.Protocol ---------------------------------------------------------------------------------------------
 
@@ -204,8 +221,8 @@ class EngineConnection(asyncio.Protocol):
         self._poll.register(transport.get_extra_info("socket").fileno(), select.POLLIN)
 
     def data_received(self, data: bytes) -> None:
-        sink = self._sink
-        if sink is None:
+        call = self._call
+        if call is None:
             # Nothing was asked: bytes here would be taken for the answer to the next request.
             self.abort()
             return
@@ -219,21 +236,21 @@ class EngineConnection(asyncio.Protocol):
                 if self._unsent is not None:
                     self._unsent = None
                     self._keep_alive = False
-                sink.on_head(self._status, self._headers, more=complete or bool(pieces))
-            if pieces and self._head_told and self._sink is sink:
+                call.sink.on_head(self._status, self._headers, more=complete or bool(pieces))
+            if pieces and self._head_told and self._call is call:
                 self._pieces = []
                 if not complete and not self._paused:
                     self._deadline.at = self._loop.time() + self._idle_s
-                sink.on_body(pieces, more=complete and failure is None)
-            if self._sink is sink:
+                call.sink.on_body(pieces, more=complete and failure is None)
+            if self._call is call:
                 if failure is not None:
                     self._fail(failure)
                 elif complete:
-                    self._finish(sink)
+                    self._finish(call)
         except Exception:
             # A sink that failed must hear nothing more, also not that this connection is then closed.
-            self._sink = None
-            sink.on_fault()
+            self._call = None
+            call.on_fault()
             raise
 
     def _parse(self, data: bytes) -> ProtocolError | None:
@@ -260,7 +277,7 @@ class EngineConnection(asyncio.Protocol):
 
     def resume_writing(self) -> None:
         self._write_paused = False
-        if self._sink is not None and not self._head_done:
+        if self._call is not None and not self._head_done:
             self._deadline.at = self._loop.time() + self._first_byte_s
         self._pump()
 
@@ -271,27 +288,27 @@ class EngineConnection(asyncio.Protocol):
         self._deadline.close()
         # The parser holds on to this: what is gone is freed at once, not when the collector runs.
         del self._parser
-        sink, self._sink = self._sink, None
-        if sink is None:
+        call, self._call = self._call, None
+        if call is None:
             self._owner.forget(self)
         elif not self._received_any:
             unread = isinstance(exc, ConnectionResetError | BrokenPipeError)
             error = ConnectionDied("the engine closed the connection before it answered", unread=unread)
-            _guarded(sink, lambda: sink.on_failure(error))
+            _guarded(call, lambda: call.on_failure(error))
         elif not self._head_done:
             inside = ProtocolError("the engine closed the connection inside the head of its answer")
-            _guarded(sink, lambda: sink.on_failure(inside))
+            _guarded(call, lambda: call.on_failure(inside))
         elif exc is None and not any(name in _FRAMING for name, _ in self._headers):
-            _guarded(sink, sink.on_end)
+            _guarded(call, call.on_end)
         else:
             middle = ProtocolError("the engine closed the connection in the middle of its answer")
-            _guarded(sink, lambda: sink.on_failure(middle))
+            _guarded(call, lambda: call.on_failure(middle))
 
     # -- httptools callbacks ------------------------------------------------------------------------------------------
 
     def on_header(self, name: bytes, value: bytes) -> None:
         if not self._head_done:
-            self._headers.append((name.lower(), value))
+            self._headers.append((usual_name(name) or name.lower(), value))
 
     def on_headers_complete(self) -> None:
         if self._head_done:
@@ -323,10 +340,10 @@ class EngineConnection(asyncio.Protocol):
                 self._keep_alive = False
 
 
-def _guarded(sink: AnswerSink, call: Callable[[], None]) -> None:
-    """Call a sink that this connection has let go of; the event loop logs what it raises."""
+def _guarded(call: AnsweredCall, tell: Callable[[], None]) -> None:
+    """Tell a call that this connection has let go of; the event loop logs what it raises."""
     try:
-        call()
+        tell()
     except Exception:
-        sink.on_fault()
+        call.on_fault()
         raise

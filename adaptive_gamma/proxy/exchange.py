@@ -12,7 +12,7 @@ import time
 from typing import TYPE_CHECKING
 
 from adaptive_gamma.errors import ConnectError, NoReplica, UpstreamError, UpstreamTimeout
-from adaptive_gamma.proxy.answers import ErrorAnswer, error_body, speaks_messages
+from adaptive_gamma.proxy.answers import ErrorAnswer, error_body
 from adaptive_gamma.proxy.choice import Choice
 from adaptive_gamma.proxy.engine_body import NOTHING_SENT, EngineBody, engine_body, watch_of
 from adaptive_gamma.proxy.headers import Pairs, choice_lines, passed_to_client
@@ -24,7 +24,7 @@ from adaptive_gamma.proxy.upstream import UpstreamCall
 from adaptive_gamma.routing import Pool, RequestNeeds, is_capable
 
 if TYPE_CHECKING:
-    from adaptive_gamma.fleet.open_requests import OpenRequest
+    from adaptive_gamma.fleet.open_requests import OpenOfClass
     from adaptive_gamma.proxy.client_connection import ClientConnection
     from adaptive_gamma.proxy.data_plane import DataPlane
     from adaptive_gamma.proxy.decision_log import DecisionRecord
@@ -48,7 +48,7 @@ class Exchange:
     __slots__ = (
         "_began", "_body", "_call", "_choice", "_client", "_held", "_learn", "_locality", "_needs", "_open", "_outcome",
         "_passing", "_plane", "_pool", "_record", "_replica", "_request", "_request_class", "_retries",
-        "_retry_reason", "_sent", "_status", "_tap", "_tried", "asking", "learn_acceptance", "takes_gamma",
+        "_retry_reason", "_sent", "_status", "_tap", "_tried", "_waited", "asking", "learn_acceptance", "takes_gamma",
     )  # fmt: skip
 
     def __init__(
@@ -59,7 +59,6 @@ class Exchange:
         body: bytes,
         needs: RequestNeeds,
         locality: Locality | None = None,
-        *,
         learn: bool = False,
     ) -> None:
         """``learn`` is whether the answer may tell the engine's gamma."""
@@ -71,16 +70,17 @@ class Exchange:
         self._locality = locality
         self._learn = learn
         self._began = time.monotonic()
-        self._retries = plane.settings.retry.attempts
+        self._retries = plane.retry_attempts
         self._retry_reason: str | None = None
         """Why another replica is tried now."""
         self._tried: tuple[str, ...] = ()
         self._choice: Choice | None = None
         self._call: UpstreamCall | None = None
-        self._open: OpenRequest | None = None
+        self._open: OpenOfClass | None = None
         self._held: HeldAnswer | None = None
         self._record: DecisionRecord | None = None
         self._tap: AnswerTap | None = None
+        self._waited = False
         self._passing = False
         """The head has been passed; what goes wrong now can only be shown by breaking off."""
         self._replica = NO_REPLICA
@@ -132,7 +132,9 @@ class Exchange:
         try:
             choice = self._plane.chooser.choose(self._needs, self._tried)
         except NoReplica as error:
-            if not (error.at_capacity and self._plane.waiting.enter(self)):
+            if error.at_capacity and self._plane.waiting.enter(self):
+                self._waited = True
+            else:
                 self._give_up(error)
             return
         self._take(choice)
@@ -170,9 +172,11 @@ class Exchange:
         if self._record is not None:
             self._close_record()
         self._choice = choice
-        self._request_class = choice.decided.request_class
+        decided = choice.decided
+        self._request_class = decided.request_class
         self._send_to(choice.replica, choice.pool)
-        self._note(choice)
+        plane.metrics.decided(decided.request_class, decided.pool, decided.reason)
+        self._record = plane.decisions.begin(self._request, self._needs, plane.chooser.mode, choice)
 
     def _send_to(self, name: str, pool: Pool) -> None:
         plane, request, body = self._plane, self._request, self._body
@@ -183,7 +187,7 @@ class Exchange:
             body = self._sent.body
         readable = body is not self._body
         head = request.engine_head(upstream.host_header, plane.engine_key, len(body), readable=readable)
-        self._open = plane.fleet.open_request(name, self._request_class).begin()
+        self._open = plane.fleet.open_requests(name).opened(self._request_class)
         self._call = call = UpstreamCall(upstream, self, request.method, head, body)
         call.start()
 
@@ -247,8 +251,10 @@ class Exchange:
         if self._call is not None:
             self._call.forget_request()
         lines, has_length = passed_to_client(headers, status)
-        self._add_own(lines)
-        client = self._client
+        choice, client = self._choice, self._client
+        gamma, reason = (None, "search") if choice is None else (choice.gamma, choice.reason)
+        lines.append(self._request.id_lines())
+        lines.append(choice_lines(self._replica, self._request_class, reason, self._pool, gamma))
         client.start(status, lines, has_length=has_length, more=more)
         if client.paused:
             # It has not even taken the answer before this one.
@@ -275,7 +281,8 @@ class Exchange:
         else:
             self._outcome = "engine_error" if status >= 500 else "client_error"
         self._end()
-        self._finish_tap()
+        if self._tap is not None:
+            self._finish_tap()
         if status not in _GATEWAY_FAILURES:
             plane.fleet.note_success(self._replica)
 
@@ -319,17 +326,18 @@ class Exchange:
 
     def _tapped(self, status: int, headers: Pairs) -> Pairs:
         """Look at the answer as it passes, where it may tell something; the headers that fit what passes."""
-        name, choice, sent, record, watch = self._replica, self._choice, self._sent, self._record, None
+        plane, name, request, request_class, watch = self._plane, self._replica, self._request, None, None
+        added, record = self._sent.added, self._record
         if self.takes_gamma:
-            watch = watch_of(self._plane.control, name, self._request.path, status, sent, self._request_class)
-        known = sent.added is None and not self.learn_acceptance and choice is not None and choice.gamma is not None
-        if known and watch is None and not self._request.stores and (record is None or record.observed is None):
-            return headers
-        request_class = self._request_class if self.learn_acceptance else None
-        self._tap = answer_tap(
-            self._plane, name, status, headers, request_class, sent.added, watch, record=record, request=self._request
-        )
-        return fitting(self._tap, headers)
+            watch = watch_of(plane.control, name, request.path, status, self._sent, self._request_class)
+        if self.learn_acceptance:
+            request_class = self._request_class
+        elif added is None and watch is None and not request.stores and (record is None or record.observed is None):
+            choice = self._choice
+            if choice is not None and choice.gamma is not None:
+                return headers
+        tap = self._tap = answer_tap(plane, name, status, headers, request_class, added, watch, record, request)
+        return headers if tap is None else fitting(tap, headers)
 
     def _finish_tap(self, *, whole: bool = True) -> None:
         """Nothing more comes of the answer: learn from it what it says, and pass on what was held back of it."""
@@ -359,7 +367,8 @@ class Exchange:
         plane = self._plane
         request_class = NO_REPLICA if self._replica == NO_REPLICA else self._request_class
         plane.metrics.request_ended(self._replica, request_class, self._outcome)
-        plane.waiting.leave(self)
+        if self._waited:
+            plane.waiting.leave(self)
 
     def _hold(self, status: int, headers: Pairs) -> None:
         """Keep the answer under way, should every other replica fail; the one held before is dropped."""
@@ -373,27 +382,12 @@ class Exchange:
     def _close_open(self) -> None:
         opened, self._open = self._open, None
         if opened is not None:
-            opened.end()
+            opened.closed()
             self._plane.waiting.room_made()
 
     # -- bookkeeping --------------------------------------------------------------------------------------------------
-
-    def _note(self, choice: Choice) -> None:
-        plane, decided = self._plane, choice.decided
-        plane.metrics.decided(decided.request_class, decided.pool, decided.reason)
-        self._record = plane.decisions.begin(self._request, self._needs, plane.chooser.mode, choice)
 
     def _close_record(self) -> None:
         record, self._record = self._record, None
         if record is not None:
             record.close(self._outcome, self._status)
-
-    def _add_own(self, lines: list[bytes]) -> None:
-        """Add our own fields to those of an answer."""
-        choice = self._choice
-        gamma, reason = (None, "search") if choice is None else (choice.gamma, choice.reason)
-        request_id = self._request.client.request_id
-        lines.append(b"x-request-id: %b\r\n" % request_id)
-        if speaks_messages(self._request.path):
-            lines.append(b"request-id: %b\r\n" % request_id)
-        lines.append(choice_lines(self._replica, self._request_class, reason, self._pool, gamma))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import lru_cache
 from random import getrandbits
 
@@ -15,7 +15,9 @@ __all__ = [
     "Pairs",
     "UnacceptableHead",
     "choice_lines",
+    "content_of",
     "passed_to_client",
+    "usual_name",
 ]
 
 OWN_PREFIX = b"x-adaptive-gamma-"
@@ -50,6 +52,12 @@ _ORDINARY = frozenset(
         b"user-agent",
     }
 )
+usual_name: Callable[[bytes], bytes | None] = {
+    cased: name
+    for name in (*_ORDINARY, *_CREDENTIALS, b"host", b"connection", b"content-length", b"date", b"transfer-encoding")
+    for cased in (name, name.title())
+}.get
+"""The lower case of a name that most messages have, as they write it, else None: found faster than made anew."""
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9._-]{1,128}")
 _LINE = b"%b: %b\r\n"
 
@@ -71,7 +79,7 @@ class ClientHeaders:
     Args:
         fields: as received, names in lower case.
         class_header: the field a client may name its class in, lower case; None trusts none.
-        client: the peer's address, appended to X-Forwarded-For.
+        client: the peer's address, appended to X-Forwarded-For; None where there is none.
         is_1_1: the request is HTTP/1.1, not 1.0.
 
     Raises:
@@ -83,7 +91,7 @@ class ClientHeaders:
         "request_id", "session",
     )  # fmt: skip
 
-    def __init__(self, fields: Pairs, class_header: bytes | None, client: str | None, *, is_1_1: bool) -> None:
+    def __init__(self, fields: Pairs, class_header: bytes | None, client: bytes | None, is_1_1: bool) -> None:
         self.passed: list[bytes] = []
         """Fields for the engine as whole lines, without Host, framing, credentials and X-Request-Id."""
         self.credentials: list[bytes] = []
@@ -139,12 +147,23 @@ class ClientHeaders:
             self.passed = passed = _without(named, passed)
             self.credentials = _without(named, self.credentials)
         if client is not None:
-            forwarded.append(client.encode("ascii", "replace"))
+            forwarded.append(client)
         if forwarded:
             passed.append(b"x-forwarded-for: %b\r\n" % b", ".join(forwarded))
         # A new one is unlikely to be met twice, which is all it is for.
         self.request_id: bytes = b"%032x" % getrandbits(128) if request_id is None else request_id
         """The client's own when it is harmless, else a new one."""
+
+
+def content_of(fields: Pairs) -> tuple[bytes, bytes]:
+    """Content-Type and Content-Encoding, in lower case, empty where there is none; of repeated ones the last."""
+    kind = coding = b""
+    for name, value in fields:
+        if name == b"content-type":
+            kind = value
+        elif name == b"content-encoding":
+            coding = value
+    return kind.lower(), coding.lower()
 
 
 def _named_by_connection(headers: Iterable[tuple[bytes, bytes]]) -> frozenset[bytes]:

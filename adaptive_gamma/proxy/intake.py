@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from adaptive_gamma.proxy.answers import ErrorAnswer, own_headers, request_id_fields
+from adaptive_gamma.proxy.answers import ErrorAnswer, own_headers, request_id_fields, speaks_messages
 from adaptive_gamma.proxy.endpoints import Endpoint
 from adaptive_gamma.proxy.headers import ClientHeaders, Pairs
 
@@ -38,6 +38,12 @@ class Intake:
     def own_fields(self, body_length: int) -> Pairs:
         """The fields of an answer of our own to it, in JSON."""
         return [*own_headers(b"application/json", body_length), *request_id_fields(self.client.request_id, self.path)]
+
+    def id_lines(self) -> bytes:
+        """The fields that tell a client the id of its request, as whole lines."""
+        request_id = self.client.request_id
+        line = b"x-request-id: %b\r\n" % request_id
+        return b"%brequest-id: %b\r\n" % (line, request_id) if speaks_messages(self.path) else line
 
     def engine_head(self, host: bytes, engine_key: bytes | None, body_length: int, *, readable: bool = False) -> bytes:
         """The head as it is sent to an engine.

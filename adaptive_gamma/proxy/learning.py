@@ -10,7 +10,7 @@ from pydantic_core import from_json
 
 from adaptive_gamma.proxy.added_events import EventRemover
 from adaptive_gamma.proxy.asking import Kind, ReportLog
-from adaptive_gamma.proxy.headers import Pairs
+from adaptive_gamma.proxy.headers import Pairs, content_of
 
 if TYPE_CHECKING:
     from adaptive_gamma.engines import StreamAsk
@@ -89,12 +89,7 @@ class ResponseTap:
             request_class = None
         if status != 200 or (request_class is None and state.gamma is not None and added is None and watch is None):
             return None
-        kind = coding = b""
-        for name, value in headers:
-            if name == b"content-type":
-                kind = value.lower()
-            elif name == b"content-encoding":
-                coding = value.lower()
+        kind, coding = content_of(headers)
         stream = kind.startswith(b"text/event-stream")
         if not (stream or kind.startswith(b"application/json")) or coding not in (b"", b"identity"):
             return None
@@ -142,7 +137,7 @@ class ResponseTap:
         mark = self._replica.dialect.acceptance_mark if watch is None else watch.mark
         text = _last_line(kept, mark) if self._stream else bytes(kept)
         reported = False
-        if text is not None and mark in text:
+        if text is not None and text.find(mark) >= 0:
             try:
                 body = from_json(text)
             except ValueError:

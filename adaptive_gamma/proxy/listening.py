@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
-from adaptive_gamma.proxy.headers import Pairs
+from adaptive_gamma.proxy.headers import Pairs, content_of
 from adaptive_gamma.proxy.learning import ResponseTap
 from adaptive_gamma.proxy.stored_responses import ResponseIdListener
 
@@ -62,8 +62,7 @@ def answer_tap(
     headers: Pairs,
     request_class: str | None,
     added: StreamAsk | None,
-    watch: AnswerWatch | None = None,
-    *,
+    watch: AnswerWatch | None,
     record: DecisionRecord | None,
     request: Intake,
 ) -> AnswerTap | None:
@@ -87,12 +86,7 @@ def answer_tap(
     observed = None if record is None else record.observed
     if observed is None and not request.stores:
         return tap
-    kind = coding = b""
-    for name, value in headers:
-        if name == b"content-type":
-            kind = value.lower()
-        elif name == b"content-encoding":
-            coding = value.lower()
+    kind, coding = content_of(headers)
     stream = kind.startswith(b"text/event-stream")
     listeners: list[Listener] = []
     if observed is not None:
@@ -103,8 +97,8 @@ def answer_tap(
     return ListenedTap(tap, listeners) if listeners else tap
 
 
-def fitting(tap: AnswerTap | None, headers: Pairs) -> Pairs:
+def fitting(tap: AnswerTap, headers: Pairs) -> Pairs:
     """The headers of an answer that fit what the tap passes on of it."""
-    if tap is None or not tap.removes:
+    if not tap.removes:
         return headers
     return [pair for pair in headers if pair[0] != b"content-length"]

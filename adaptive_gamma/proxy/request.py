@@ -37,19 +37,15 @@ _OUTPUT_LIMITS = ("max_completion_tokens", "max_output_tokens", "max_tokens", "n
 class JsonRequest:
     """What routing needs of a JSON body."""
 
-    __slots__ = ("_fields", "_size", "_text", "model")
+    __slots__ = ("_fields", "_size", "_text", "model", "user")
 
     def __init__(self, fields: dict[str, Any], size: int) -> None:
         self._fields = fields
-        model = fields.get("model")
+        model, user = fields.get("model"), fields.get("user")
         self.model: str | None = model if isinstance(model, str) and model else None
+        self.user: str | None = user if isinstance(user, str) else None
         self._size = size
         self._text: str | None = None
-
-    @property
-    def user(self) -> str | None:
-        user = self._fields.get("user")
-        return user if isinstance(user, str) else None
 
     @property
     def prompt_tokens(self) -> int:
@@ -92,7 +88,6 @@ class JsonRequest:
         """Whether the answer is to be a stream."""
         return self._fields.get("stream") is True
 
-    @property
     def one_choice(self) -> bool:
         """Whether one answer is asked for, so that what an engine reports of a request is of one sequence."""
         fields = self._fields

@@ -8,7 +8,7 @@ from typing import NoReturn, Protocol, TypeAlias
 
 import httptools
 
-from adaptive_gamma.proxy.headers import Pairs, UnacceptableHead
+from adaptive_gamma.proxy.headers import Pairs, UnacceptableHead, usual_name
 
 __all__ = ["Refusal", "RequestEvents", "RequestReader", "Unreadable"]
 
@@ -149,7 +149,7 @@ class RequestReader:
 
     def on_header(self, name: bytes, value: bytes) -> None:
         if self.in_head:
-            self._fields.append((name.lower(), value))
+            self._fields.append((usual_name(name) or name.lower(), value))
         else:
             self._trailer_bytes += len(name) + len(value) + 4
             if self._trailer_bytes > _HEAD_LIMIT:

@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 
 from adaptive_gamma.errors import ConnectError, UpstreamError
 from adaptive_gamma.proxy.deadline import Deadline
-from adaptive_gamma.proxy.engine_connection import AnswerSink, ConnectionDied, EngineConnection, RawHeaders
+from adaptive_gamma.proxy.engine_connection import AnswerSink, ConnectionDied, EngineConnection
 
 __all__ = ["Upstream", "UpstreamCall", "UpstreamLimits"]
 
@@ -114,13 +114,7 @@ class UpstreamCall:
             _log.exception("a call to %s met a fault", self._pool.host_header.decode("ascii"))
             self.sink.on_fault()
 
-    # -- AnswerSink ---------------------------------------------------------------------------------------------------
-
-    def on_head(self, status: int, headers: RawHeaders, *, more: bool) -> None:
-        self.sink.on_head(status, headers, more=more)
-
-    def on_body(self, pieces: list[bytes], *, more: bool) -> None:
-        self.sink.on_body(pieces, more=more)
+    # -- the connection's side (AnsweredCall) -------------------------------------------------------------------------
 
     def on_end(self) -> None:
         self._connection = None

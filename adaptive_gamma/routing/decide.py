@@ -218,7 +218,7 @@ def weigh(
 
     if rank & UNHEALTHY:
         reason = "fallback"
-    elif states[best[1]].name == pinned or (refusing and any(entry[0] < best[0] for entry in refusing)):
+    elif states[best[1]].name == pinned or (refusing and min(refusing)[0] < best[0]):
         reason = "capability"
     elif len(weighed) == 1:
         reason = "only_replica"
