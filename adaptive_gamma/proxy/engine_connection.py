@@ -94,7 +94,7 @@ class EngineConnection(asyncio.Protocol):
     __slots__ = (
         "_call", "_complete", "_deadline", "_dry", "_first_byte_s", "_head_done", "_head_told", "_headers", "_idle_s",
         "_keep_alive", "_loop", "_no_body", "_owner", "_parser", "_paused", "_pieces", "_poll", "_received_any",
-        "_shorter_wait_s", "_status", "_transport", "_unsent", "_write_paused", "idle_since",
+        "_shorter_wait_s", "_status", "_transport", "_unsent", "_write_paused", "begun_at", "idle_since",
     )  # fmt: skip
 
     def __init__(
@@ -113,7 +113,8 @@ class EngineConnection(asyncio.Protocol):
         self._paused = False
         self._complete = False
         self._unsent: memoryview | None = None
-        self.idle_since = 0.0
+        self.begun_at = self.idle_since = 0.0
+        """When its last exchange began, and when it ended; seconds on the loop's clock."""
 
     @property
     def usable(self) -> bool:
@@ -138,7 +139,7 @@ class EngineConnection(asyncio.Protocol):
         self._no_body = method == b"HEAD"
         self._dry = 0
         # A timer that fires early finds out; one set for the longer wait would have to be replaced at the first byte.
-        now = self._loop.time()
+        now = self.begun_at = self._loop.time()
         self._deadline.set(now + self._shorter_wait_s)
         self._deadline.at = now + self._first_byte_s
         transport = self._transport

@@ -53,7 +53,7 @@ class UpstreamCall:
         body: the whole body.
     """
 
-    __slots__ = ("_body", "_connecting", "_connection", "_head", "_method", "_pool", "_resend_until", "sink")
+    __slots__ = ("_body", "_connecting", "_connection", "_head", "_method", "_pool", "_reused", "sink")
 
     def __init__(self, pool: Upstream, sink: AnswerSink, method: bytes, head: bytes, body: bytes) -> None:
         self.sink = sink
@@ -63,7 +63,8 @@ class UpstreamCall:
         self._body = body
         self._connecting: asyncio.Task[None] | None = None
         self._connection: EngineConnection | None = None
-        self._resend_until = 0.0
+        self._reused = False
+        """It was sent on a connection that was open already, and has not been sent again."""
 
     def cancel(self) -> None:
         """Stop whatever is under way; the engine sees its connection closed. Harmless when all is over."""
@@ -89,13 +90,11 @@ class UpstreamCall:
 
     def start(self) -> None:
         """Send on an idle connection where there is one."""
-        loop = asyncio.get_running_loop()
-        now = loop.time()
-        connection = self._pool.take_idle(now)
+        connection = self._pool.take_idle()
         if connection is None:
-            self._connecting = loop.create_task(self._connect())
+            self._connecting = asyncio.get_running_loop().create_task(self._connect())
         else:
-            self._resend_until = now + RACE_S
+            self._reused = True
             self._connection = connection
             connection.begin(self, self._method, self._head, self._body)
 
@@ -121,12 +120,11 @@ class UpstreamCall:
         self.sink.on_end()
 
     def on_failure(self, error: UpstreamError) -> None:
-        self._connection = None
-        if isinstance(error, ConnectionDied) and self._resend_until:
+        connection, self._connection = self._connection, None
+        if isinstance(error, ConnectionDied) and self._reused and connection is not None:
             loop = asyncio.get_running_loop()
-            met_idle_close = error.unread or loop.time() <= self._resend_until
-            self._resend_until = 0.0
-            if met_idle_close:
+            self._reused = False
+            if error.unread or loop.time() <= connection.begun_at + RACE_S:
                 self._pool.resent()
                 self._connecting = loop.create_task(self._connect())
                 return
@@ -164,13 +162,15 @@ class Upstream:
         self._idle_s = idle_s
         self._on_open = on_open
         self._on_resend = on_resend
+        self._loop: asyncio.AbstractEventLoop | None = None
+        """The loop of the connections, once there were any: to ask for the running one takes a call of the system."""
         self._idle: deque[EngineConnection] = deque()
         self._expiry: Deadline | None = None
         self._closed = False
 
     async def connect(self) -> EngineConnection:
         """A fresh connection. Raises ConnectError."""
-        loop = asyncio.get_running_loop()
+        loop = self._loop = asyncio.get_running_loop()
         limits = self._limits
         connection = EngineConnection(loop, self, first_byte_s=limits.first_byte_s, idle_s=limits.idle_s)
         made = False
@@ -208,12 +208,12 @@ class Upstream:
     def idle_connections(self) -> int:
         return len(self._idle)
 
-    def take_idle(self, now: float) -> EngineConnection | None:
-        """The idle connection used last, if it may still be used; ``now`` is the loop's time."""
-        idle = self._idle
-        while idle:
+    def take_idle(self) -> EngineConnection | None:
+        """The idle connection used last, if it may still be used."""
+        idle, loop = self._idle, self._loop
+        while idle and loop is not None:
             connection = idle.pop()
-            if connection.idle_since > now - self._idle_s and connection.fit_for_another():
+            if connection.idle_since > loop.time() - self._idle_s and connection.fit_for_another():
                 return connection
             connection.abort()
         return None
