@@ -92,8 +92,9 @@ class DataPath:
             exchange = Exchange(plane, connection, intake, body, needs, locality, endpoint.generates)
             exchange.takes_gamma = endpoint.generates and may_carry_gamma(plane.control, request)
             if request is not None and endpoint.generates and plane.fleet.learning is not None and request.one_choice():
-                exchange.learn_acceptance = True
-                exchange.asking = request if plane.asks_for_usage and request.streams else None
+                streams = request.streams
+                exchange.learn_from = "stream" if streams else "body"
+                exchange.asking = request if streams and plane.asks_for_usage else None
             exchange.begin()
 
     def answer_error(self, intake: Intake, error: ErrorAnswer, connection: ClientConnection) -> None:

@@ -17,7 +17,7 @@ from adaptive_gamma.proxy.choice import Choice
 from adaptive_gamma.proxy.engine_body import NOTHING_SENT, EngineBody, engine_body, watch_of
 from adaptive_gamma.proxy.headers import Pairs, choice_lines, passed_to_client
 from adaptive_gamma.proxy.held import HeldAnswer
-from adaptive_gamma.proxy.listening import AnswerTap, answer_tap, fitting
+from adaptive_gamma.proxy.listening import AnswerTap, answer_tap, fitting, may_report
 from adaptive_gamma.proxy.metrics import NO_REPLICA
 from adaptive_gamma.proxy.no_replica import none_left, waited_too_long
 from adaptive_gamma.proxy.upstream import UpstreamCall
@@ -25,6 +25,7 @@ from adaptive_gamma.routing import Pool, RequestNeeds, is_capable
 
 if TYPE_CHECKING:
     from adaptive_gamma.fleet.open_requests import OpenOfClass
+    from adaptive_gamma.proxy.asking import Kind
     from adaptive_gamma.proxy.client_connection import ClientConnection
     from adaptive_gamma.proxy.data_plane import DataPlane
     from adaptive_gamma.proxy.decision_log import DecisionRecord
@@ -48,7 +49,7 @@ class Exchange:
     __slots__ = (
         "_began", "_body", "_call", "_choice", "_client", "_held", "_learn", "_locality", "_needs", "_open", "_outcome",
         "_passing", "_plane", "_pool", "_record", "_replica", "_request", "_request_class", "_retries",
-        "_retry_reason", "_sent", "_status", "_tap", "_tried", "_waited", "asking", "learn_acceptance", "takes_gamma",
+        "_retry_reason", "_sent", "_status", "_tap", "_tried", "_waited", "asking", "learn_from", "takes_gamma",
     )  # fmt: skip
 
     def __init__(
@@ -89,8 +90,10 @@ class Exchange:
         self._outcome = "client_closed"
         self._status: int | None = None
         self._sent: EngineBody = NOTHING_SENT
-        self.learn_acceptance = self.takes_gamma = False
-        """Whether the answer may tell how the drafts of one request fared, and the request may be given a gamma."""
+        self.takes_gamma = False
+        """Whether the request may be given a gamma."""
+        self.learn_from: Kind | None = None
+        """The kind of answer that is asked for, where it may tell how the drafts of one request fared."""
         self.asking: JsonRequest | None = None
         """The request, where the engine may have to be asked for that."""
 
@@ -326,11 +329,12 @@ class Exchange:
 
     def _tapped(self, status: int, headers: Pairs) -> Pairs:
         """Look at the answer as it passes, where it may tell something; the headers that fit what passes."""
-        plane, name, request, request_class, watch = self._plane, self._replica, self._request, None, None
-        added, record = self._sent.added, self._record
+        plane, name, request, record, added = self._plane, self._replica, self._request, self._record, self._sent.added
+        request_class = watch = None
         if self.takes_gamma:
             watch = watch_of(plane.control, name, request.path, status, self._sent, self._request_class)
-        if self.learn_acceptance:
+        kind = "asked" if added is not None else self.learn_from
+        if kind is not None and status == 200 and may_report(plane, name, self._pool, kind):
             request_class = self._request_class
         elif added is None and watch is None and not request.stores and (record is None or record.observed is None):
             choice = self._choice

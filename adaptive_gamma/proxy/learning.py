@@ -95,8 +95,6 @@ class ResponseTap:
             return None
         if stream and added is not None:
             return cls(fleet, replica, stream=True, request_class=request_class, log=log, added=added, watch=watch)
-        if request_class is not None and not log.worth_a_look(replica, "stream" if stream else "body"):
-            request_class = None
         if request_class is None and state.gamma is not None and watch is None:
             return None
         return cls(fleet, replica, stream=stream, request_class=request_class, log=log, watch=watch)

@@ -11,11 +11,13 @@ from adaptive_gamma.proxy.stored_responses import ResponseIdListener
 if TYPE_CHECKING:
     from adaptive_gamma.engines import StreamAsk
     from adaptive_gamma.fleet import AnswerWatch
+    from adaptive_gamma.proxy.asking import Kind
     from adaptive_gamma.proxy.data_plane import DataPlane
     from adaptive_gamma.proxy.decision_log import DecisionRecord
     from adaptive_gamma.proxy.intake import Intake
+    from adaptive_gamma.routing import Pool
 
-__all__ = ["AnswerTap", "ListenedTap", "Listener", "answer_tap", "fitting"]
+__all__ = ["AnswerTap", "ListenedTap", "Listener", "answer_tap", "fitting", "may_report"]
 
 
 class Listener(Protocol):
@@ -53,6 +55,13 @@ class ListenedTap:
 
 
 AnswerTap: TypeAlias = ResponseTap | ListenedTap
+
+
+def may_report(plane: DataPlane, replica: str, pool: Pool, kind: Kind) -> bool:
+    """Whether a replica's answer of this kind may tell how the drafts of its request fared. Asked once for each."""
+    if pool == "plain" and plane.fleet.by_name(replica).state.speculative is False:
+        return False
+    return kind == "asked" or plane.reports.worth_a_look(replica, kind)  # one that was asked was worth that
 
 
 def answer_tap(
