@@ -277,3 +277,22 @@ def test_a_replica_that_never_reports_is_looked_at_now_and_then() -> None:
     assert log.reports == {"r0": 1}
     log.keep_only(frozenset({"r1"}))
     assert log.reports == {}
+
+
+async def test_one_answer_in_32_of_a_silent_replica_is_looked_at() -> None:
+    asked = 0
+
+    async def reports_late(exchange: EngineExchange) -> None:
+        nonlocal asked
+        asked += 1
+        answer = ANSWER if asked > 32 else {**ANSWER, "metrics": None}
+        exchange.answer(200, json.dumps(answer).encode(), [("content-type", "application/json")])
+
+    async with GatedEngine(reports_late) as engine, learning_proxy(engine) as (proxy, learned):
+        for _ in range(32 + 31):
+            await proxy.ask(post(body=HELLO))
+        assert learned.notes == []
+        await proxy.ask(post(body=HELLO))
+        assert len(learned.notes) == 1
+        await proxy.ask(post(body=HELLO))
+        assert len(learned.notes) == 2
