@@ -16,7 +16,7 @@ from adaptive_gamma.fleet.replica import FleetReplica
 from adaptive_gamma.routing.gamma_candidates import GammaPrices
 from adaptive_gamma.routing.gamma_pilot import GammaPilot
 from adaptive_gamma.routing.load import batch_of
-from adaptive_gamma.routing.set_gamma import GammaRules
+from adaptive_gamma.routing.gamma_change import GammaRules
 
 __all__ = ["AnswerWatch", "GammaField", "ReplicaControl", "rules_of"]
 

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
+
+from adaptive_gamma.routing.gamma_loads import Loads, gamma_for
+from adaptive_gamma.routing.replica import GammaSchedule, GammaSetting
 
 __all__ = ["CAPTURE_LIMIT", "SLO", "GammaCandidate", "GammaPrices", "GammaScores"]
 
@@ -101,14 +104,20 @@ class GammaScores:
         load = max(load, 1.0)
         return load * self.tokens_per_step(gamma) / self.step_seconds(load, gamma)
 
-    def gain(self, load: float, gamma: int, over: int) -> float:
-        """Relative difference in tokens per second: 0.1 is 10 % more."""
-        return self.tokens_per_s(load, gamma) / self.tokens_per_s(load, over) - 1.0
+    def rate(self, loads: Loads, setting: GammaSetting) -> float:
+        """Mean tokens per second over the loads."""
+        return math.fsum(share * self.tokens_per_s(load, gamma_for(setting, load)) for load, share in loads)
 
-    def gain_if_all_accepted(self, load: float, gamma: int, over: int) -> float:
+    def gain(self, loads: Loads, setting: GammaSetting, over: GammaSetting) -> float:
+        """Relative difference in tokens per second over the loads: 0.1 is 10 % more."""
+        return self.rate(loads, setting) / self.rate(loads, over) - 1.0
+
+    def gain_if_all_accepted(self, loads: Loads, gamma: int, over: GammaSetting) -> float:
         """The most that a gamma could bring over another, whatever acceptance is."""
-        best = (1.0 + gamma) / self.step_seconds(max(load, 1.0), gamma)
-        return best * self.step_seconds(max(load, 1.0), over) / self.tokens_per_step(over) - 1.0
+        best = math.fsum(
+            share * max(load, 1.0) * (1.0 + gamma) / self.step_seconds(max(load, 1.0), gamma) for load, share in loads
+        )
+        return best / self.rate(loads, over) - 1.0
 
     def step_seconds(self, load: float, gamma: int) -> float:
         """Of a speculative replica; linear between whole batches."""
@@ -120,18 +129,39 @@ class GammaScores:
 
     def candidate(self, load: float, peak: int, gamma: int) -> GammaCandidate:
         """A gamma with all that is asked of it."""
-        peak, per_step = max(peak, 1), [(share, self._expected(name, gamma)) for name, share in self._mix.items()]
-        slowest = min((e for share, e in per_step if share >= _LEAST_SHARE), default=min(e for _, e in per_step))
-        tpot_s = self.step_seconds(peak, gamma) / slowest
-        limit = self._prices.largest_gamma(peak)
-        forbidden = None
+        peak = max(peak, 1)
+        tpot_s = self.step_seconds(peak, gamma) / self._slowest(gamma)
+        return GammaCandidate(gamma, self.tokens_per_s(load, gamma), tpot_s, self._forbidden(peak, gamma, tpot_s))
+
+    def column(self, batches: Sequence[int], gamma: int) -> list[tuple[float, str | None]]:
+        """For each batch: tokens per second of one sequence, and why the gamma must not run there."""
+        expected, slowest = self.tokens_per_step(gamma), self._slowest(gamma)
+        found = []
+        for batch in batches:
+            seconds = self._prices.step_seconds(batch, gamma, self._context, True) * self._time_ratio
+            found.append((expected / seconds, self._forbidden(batch, gamma, seconds / slowest)))
+        return found
+
+    def limit_broken(self, setting: GammaSetting, peak: int) -> str | None:
+        """The limit that a setting breaks at a load up to the highest one, the capture's before the SLO's."""
+        peak = max(peak, 1)
+        if not isinstance(setting, GammaSchedule):
+            return self.candidate(peak, peak, setting).forbidden
+        starts = [part[0] for part in setting.ranges if part[0] <= peak]
+        ends = [*(start - 1 for start in starts[1:]), peak]
+        broken = {self.candidate(end, end, setting.at(end)).forbidden for end in ends}
+        return next((limit for limit in (CAPTURE_LIMIT, SLO) if limit in broken), None)
+
+    def _slowest(self, gamma: int) -> float:
+        """Tokens per step of the class in the mix that gets fewest."""
+        per_step = [(share, self._expected(name, gamma)) for name, share in self._mix.items()]
+        return min((e for share, e in per_step if share >= _LEAST_SHARE), default=min(e for _, e in per_step))
+
+    def _forbidden(self, batch: int, gamma: int, tpot_s: float) -> str | None:
+        limit = self._prices.largest_gamma(batch)
         if limit is not None and gamma > limit:
-            forbidden = CAPTURE_LIMIT
-        elif self._slo is not None and tpot_s > self._slo:
-            forbidden = SLO
-        load = max(load, 1.0)
-        tokens_per_s = load * math.fsum(share * e for share, e in per_step) / self.step_seconds(load, gamma)
-        return GammaCandidate(gamma, tokens_per_s, tpot_s, forbidden)
+            return CAPTURE_LIMIT
+        return SLO if self._slo is not None and tpot_s > self._slo else None
 
     def _expected(self, name: str, gamma: int) -> float:
         if not gamma:

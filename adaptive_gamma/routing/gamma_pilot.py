@@ -2,58 +2,25 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Mapping
+from dataclasses import replace
 
 from adaptive_gamma.routing.gamma_candidates import GammaPrices
-from adaptive_gamma.routing.set_gamma import GammaDecision, GammaInputs, GammaMemory, GammaRules, choose_gamma
+from adaptive_gamma.routing.gamma_change import GammaDecision, GammaInputs, GammaMemory, GammaRules
+from adaptive_gamma.routing.gamma_loads import LoadTrack
+from adaptive_gamma.routing.gamma_schedule import choose_schedule, schedule_for
+from adaptive_gamma.routing.replica import GammaSchedule, GammaSetting
+from adaptive_gamma.routing.set_gamma import choose_gamma
 
-__all__ = ["GammaPilot", "LoadTrack"]
+__all__ = ["GammaPilot"]
 
-
-class LoadTrack:
-    """Mean and highest load of late.
-
-    Args:
-        window_s: how far back the highest load counts; a quarter of it is the half-life of the mean.
-    """
-
-    def __init__(self, window_s: float) -> None:
-        self.window_s = window_s
-        self._mean: float | None = None
-        self._at = 0.0
-        self._falling: deque[tuple[float, int]] = deque()
-        """(time, load): the loads that no later one has reached, the highest first."""
-
-    def saw(self, load: int, at: float) -> None:
-        """The load at a moment. One seen at an earlier moment than the last counts as seen with it."""
-        if self._mean is None:
-            self._mean, self._at = float(load), at
-        elif at > self._at:
-            self._mean += (load - self._mean) * (1.0 - 0.5 ** ((at - self._at) * 4.0 / self.window_s))
-            self._at = at
-        falling = self._falling
-        while falling and falling[-1][1] <= load:
-            falling.pop()
-        falling.append((self._at, load))
-        self._forget(self._at)
-
-    def mean(self, now: float) -> float | None:
-        """None when nothing was seen within the window."""
-        return self._mean if self._mean is not None and now - self._at <= self.window_s else None
-
-    def peak(self, now: float) -> int | None:
-        """The highest in the window; None when nothing was seen within it."""
-        self._forget(now)
-        return self._falling[0][1] if self._falling else None
-
-    def _forget(self, now: float) -> None:
-        while self._falling and self._falling[0][0] < now - self.window_s:
-            self._falling.popleft()
+_SCHEDULES_A_DWELL = 12.0
+"""A schedule prices every gamma at every batch, some ms of work: what was made a twelfth of a dwell ago will do."""
 
 
 class GammaPilot:
-    """Applies ``choose_gamma`` to one replica. The one who acts on its decisions tells it what came of them.
+    """Applies ``choose_gamma``, or ``choose_schedule``, to one replica. The one who acts on its decisions tells it what
+    came of them.
 
     The first change is not made before one dwell has passed, so that there is a load to speak of.
 
@@ -61,26 +28,32 @@ class GammaPilot:
         replica: its name.
         rules: when gamma may be changed; may be replaced.
         start: monotonic seconds now.
+        schedules: whether it is to have a schedule, a gamma for each load.
     """
 
-    def __init__(self, replica: str, rules: GammaRules, start: float) -> None:
+    def __init__(self, replica: str, rules: GammaRules, start: float, *, schedules: bool = False) -> None:
         self.replica = replica
         self.rules = rules
         self.loads = LoadTrack(rules.dwell_s)
         self.memory = GammaMemory(changed_at=start)
         self.last: GammaDecision | None = None
         """The last decision."""
+        self._schedules = schedules
         self._ratio: float | None = None
         self._ratio_of: GammaPrices | None = None
+        self._made: tuple[float, tuple[object, ...], GammaSchedule] | None = None
+        """The schedule made last, when, and for what."""
 
     def decide(
         self,
         now: float,
         policy: GammaPrices,
         *,
-        gamma: int | None,
+        gamma: GammaSetting | None,
         largest: int | None,
         smallest: int = 1,
+        largest_batch: int | None = None,
+        settable: frozenset[int] | None = None,
         batch: int | None = None,
         mix: Mapping[str, float] | None = None,
         context_tokens: float | None = None,
@@ -101,26 +74,28 @@ class GammaPilot:
             self._ratio, self._ratio_of = None, policy
         if acceptance_ratio is not None:
             self._ratio = acceptance_ratio
-        decision = choose_gamma(
-            GammaInputs(
-                replica=self.replica,
-                now=now,
-                gamma=gamma,
-                largest=largest,
-                smallest=smallest,
-                load=self.loads.mean(now),
-                peak=self.loads.peak(now),
-                policy=policy,
-                mix=mix or {},
-                context_tokens=context_tokens,
-                acceptance_ratio=self._ratio,
-                step_time_ratio=step_time_ratio,
-                noise=noise,
-                slo_tpot_s=slo_tpot_s,
-                memory=self.memory,
-                rules=self.rules,
-            )
+        inputs = GammaInputs(
+            replica=self.replica,
+            now=now,
+            gamma=gamma,
+            largest=largest,
+            smallest=smallest,
+            load=self.loads.mean(now),
+            peak=self.loads.peak(now),
+            loads=self.loads.shares(now) if self._schedules else None,
+            largest_batch=largest_batch,
+            settable=settable,
+            policy=policy,
+            mix=mix or {},
+            context_tokens=context_tokens,
+            acceptance_ratio=self._ratio,
+            step_time_ratio=step_time_ratio,
+            noise=noise,
+            slo_tpot_s=slo_tpot_s,
+            memory=self.memory,
+            rules=self.rules,
         )
+        decision = choose_schedule(self._with_schedule(inputs)) if self._schedules else choose_gamma(inputs)
         self.memory, self.last = decision.memory, decision
         return decision
 
@@ -140,4 +115,14 @@ class GammaPilot:
         """The engine began anew with a gamma of its own: what its past changes taught does not hold."""
         self.memory = GammaMemory(changed_at=at)
         self.loads = LoadTrack(self.rules.dwell_s)
-        self._ratio = None
+        self._ratio = self._made = None
+
+    def _with_schedule(self, inputs: GammaInputs) -> GammaInputs:
+        given = (inputs.policy, inputs.largest, inputs.largest_batch, inputs.settable, inputs.slo_tpot_s)
+        if self._made is not None:
+            made_at, made_for, schedule = self._made
+            if made_for == given and 0 <= inputs.now - made_at < self.rules.dwell_s / _SCHEDULES_A_DWELL:
+                return replace(inputs, schedule=schedule)
+        made = schedule_for(inputs)
+        self._made = None if made is None else (inputs.now, given, made)
+        return replace(inputs, schedule=made)

@@ -1,5 +1,8 @@
 """Which gamma a replica should run with, and whether now is the time to change it. Pure.
 
+``choose_gamma`` looks for one gamma for all loads. ``decide_change``, which says whether now is the time, does so for
+a schedule too, of which more in :mod:`.gamma_schedule`.
+
 The gamma wanted is the one with the highest predicted tokens per second at the mean load and for the mix of classes of
 late, among those that keep within the capture limit and the SLO at the highest load of the last ``dwell_s`` seconds.
 It replaces the one in force only when nothing speaks against a change (``GammaDecision.reason``):
@@ -31,276 +34,229 @@ first position raises it, acceptance at the others lowers it. At less than half 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import dataclass, replace
 
-from adaptive_gamma.routing.gamma_candidates import CAPTURE_LIMIT, GammaCandidate, GammaPrices, GammaScores
+from adaptive_gamma.routing.gamma_candidates import CAPTURE_LIMIT, SLO, GammaCandidate, GammaScores
+from adaptive_gamma.routing.gamma_change import GammaDecision, GammaInputs, GammaMemory
+from adaptive_gamma.routing.gamma_loads import Loads, drafted_at, gamma_for, mean_load
+from adaptive_gamma.routing.replica import GammaSchedule, GammaSetting
 
-__all__ = ["GammaDecision", "GammaInputs", "GammaMemory", "GammaRules", "PendingGamma", "choose_gamma"]
+__all__ = ["GammaCase", "choose_gamma", "decide_change", "scores_for", "settable_gammas", "undecided"]
 
 _LONGEST_WAIT_S = 3600.0
 _NOISE_FACTOR = 2.0
 _TIE = 1e-9
+_LESS = 0.5
+"""A setting that drafts fewer tokens than another by less than this drafts as much."""
 
 
 @dataclass(frozen=True, slots=True)
-class GammaRules:
-    """When a gamma may be changed. Seconds, and shares of tokens per second."""
+class GammaCase:
+    """The setting in force beside the best one, priced over the same loads."""
 
-    dwell_s: float = 60.0
-    min_gain: float = 0.05
-    probe_every_s: float = 300.0
+    scores: GammaScores
+    loads: Loads
+    current: GammaSetting
+    best: GammaSetting
+    gain: float
+    """Of ``best`` over ``current``."""
+    forbidden: str | None
+    """The limit that ``current`` breaks."""
+    best_forbidden: str | None
+    probe: GammaSetting | None
+    """What to try where ``current`` drafts nothing at any load there has been; None where it drafts, or nothing may."""
+    probe_gain: float
+    """The most that could bring."""
+    candidates: tuple[GammaCandidate, ...]
+    at_once: frozenset[str] = frozenset({CAPTURE_LIMIT, SLO})
+    """Limits whose breach does not wait for the dwell."""
 
+    def raises(self, setting: GammaSetting) -> bool:
+        """Whether a setting drafts more than the one in force."""
+        return drafted_at(setting, self.loads) > drafted_at(self.current, self.loads)
 
-@dataclass(frozen=True, slots=True)
-class PendingGamma:
-    """A change asked for whose outcome is not known yet."""
-
-    gamma: int
-    asked_at: float
-    after: GammaMemory
-    """What is remembered once it is in force, but for the time of that."""
-
-
-@dataclass(frozen=True, slots=True)
-class GammaMemory:
-    """What earlier changes of one replica mean for the next. Times are monotonic seconds."""
-
-    changed_at: float = -math.inf
-    """When the gamma in force came into force."""
-    pending: PendingGamma | None = None
-    raised_from: int | None = None
-    """Where the gamma in force was raised from, until the raise has proved itself or is taken back."""
-    raised_load: float = 0.0
-    """The mean load it was raised for."""
-    probing: bool = False
-    """It was raised without a predicted gain."""
-    wait_s: float | None = None
-    """The wait that the last raise taken back brought; None when there was none, or a raise has proved itself since."""
-    back_off_until: float = -math.inf
-    """No raise before, at half the load ``back_off_load`` or more."""
-    back_off_load: float = 0.0
-    probe_at: float = -math.inf
-    """No probe before."""
-    failures: int = 0
-    """Changes in a row that the engine did not take."""
-    retry_at: float = -math.inf
-
-    def applied(self, at: float) -> GammaMemory:
-        """The pending change is in force. Raises ValueError when there is none."""
-        if self.pending is None:
-            raise ValueError("no change is pending")
-        return replace(self.pending.after, changed_at=at)
-
-    def failed(self, at: float, rules: GammaRules) -> GammaMemory:
-        """The pending change did not happen; the gamma in force is what it was. ValueError when there is none."""
-        if self.pending is None:
-            raise ValueError("no change is pending")
-        wait = min(rules.dwell_s * 2.0 ** min(self.failures, 30), max(_LONGEST_WAIT_S, rules.dwell_s))
-        return replace(self, pending=None, failures=self.failures + 1, retry_at=at + wait)
-
-
-@dataclass(frozen=True, slots=True)
-class GammaInputs:
-    """All that the choice rests on. Unknown is None."""
-
-    replica: str
-    now: float
-    """Monotonic seconds."""
-    gamma: int | None
-    """In force now, on a speculative replica."""
-    largest: int | None
-    """The most the engine can draft."""
-    load: float | None
-    """Mean number of sequences in its batch lately."""
-    peak: int | None
-    """The most there were in the last ``dwell_s`` seconds."""
-    policy: GammaPrices
-    smallest: int = 1
-    """The least that can be set: 0 where speculation can be switched off."""
-    mix: Mapping[str, float] = field(default_factory=dict)
-    """Share of the traffic by class; need not sum to 1. Empty: the policy's default class."""
-    context_tokens: float | None = None
-    acceptance_ratio: float | None = None
-    """Accepted tokens seen on the replica over those the policy expects; of the last time it drafted."""
-    step_time_ratio: float | None = None
-    noise: float | None = None
-    """Relative standard deviation of the tokens per second measured at one gamma."""
-    slo_tpot_s: float | None = None
-    memory: GammaMemory = GammaMemory()
-    rules: GammaRules = GammaRules()
-
-
-@dataclass(frozen=True, slots=True)
-class GammaDecision:
-    """What the gamma of a replica should be, and why it is changed now or is not."""
-
-    replica: str
-    gamma: int | None
-    """In force now."""
-    wanted: int | None
-    """What it should be from now on; the one in force where nothing is to change."""
-    best: int | None
-    """The best by prediction, whatever speaks against a change now."""
-    reason: str
-    gain: float | None
-    """Predicted gain in tokens per second of ``best`` over ``gamma``; 0.1 is 10 %."""
-    margin: float
-    """The gain that a change takes."""
-    holds_until: float | None
-    """Monotonic seconds before which the gamma stays for this reason; None where no time is set."""
-    memory: GammaMemory
-    """What to remember, whether or not the change is made."""
-    candidates: tuple[GammaCandidate, ...] = ()
-    after: GammaMemory | None = None
-    """What to remember once the change is in force."""
-
-    @property
-    def changes(self) -> bool:
-        return self.wanted != self.gamma
-
-    def asked(self, at: float) -> GammaMemory:
-        """The memory once the engine has been asked for the change. Raises ValueError when there is none to ask for."""
-        if self.wanted is None or self.after is None:
-            raise ValueError("nothing is to change")
-        return replace(self.memory, pending=PendingGamma(self.wanted, at, self.after))
-
-    def as_dict(self) -> dict[str, Any]:
-        """For ``/status`` and logs: plain data, without the memory."""
-        return {
-            "replica": self.replica,
-            "gamma": self.gamma,
-            "wanted": self.wanted,
-            "best": self.best,
-            "reason": self.reason,
-            "gain": self.gain,
-            "margin": self.margin,
-            "candidates": [
-                {"gamma": c.gamma, "tokens_per_s": c.tokens_per_s, "tpot_s": c.tpot_s, "forbidden": c.forbidden}
-                for c in self.candidates
-            ],
-        }
+    def lower(self, one: GammaSetting, other: GammaSetting) -> GammaSetting:
+        """The one of the two that drafts less, the first of equals."""
+        return min(one, other, key=lambda setting: drafted_at(setting, self.loads))
 
 
 def choose_gamma(inputs: GammaInputs) -> GammaDecision:
     """The gamma a replica should have. Reads no clock and changes nothing; follow ``GammaDecision.memory``."""
-    return _Choice(inputs).decision()
+    gamma, load, peak = inputs.gamma, inputs.load, inputs.peak
+    if not isinstance(gamma, int) or load is None or peak is None or inputs.largest is None:
+        return undecided(inputs)
+    scores = scores_for(inputs)
+    settable = settable_gammas(inputs, inputs.largest)
+    current = scores.candidate(load, peak, gamma)
+    candidates = tuple(
+        current if each == gamma else scores.candidate(load, peak, each) for each in sorted({gamma, *settable})
+    )
+    best = _best_of([c for c in candidates if c.gamma in settable] or [current])
+    loads: Loads = ((load, 1.0),)
+    tried = None
+    if gamma == 0:
+        tried = min((c.gamma for c in candidates if c.gamma > 0 and c.forbidden is None), default=None)
+    case = GammaCase(
+        scores=scores,
+        loads=loads,
+        current=gamma,
+        best=best.gamma,
+        gain=best.tokens_per_s / current.tokens_per_s - 1.0,
+        forbidden=current.forbidden,
+        best_forbidden=best.forbidden,
+        probe=tried,
+        probe_gain=0.0 if tried is None else scores.gain_if_all_accepted(loads, tried, 0),
+        candidates=candidates,
+    )
+    return decide_change(inputs, case)
+
+
+def decide_change(inputs: GammaInputs, case: GammaCase) -> GammaDecision:
+    """Whether the best takes the place of what is in force now."""
+    return _Choice(inputs, case).decision()
+
+
+def undecided(inputs: GammaInputs) -> GammaDecision:
+    """The decision where gamma or load is not known: stay."""
+    gamma, load = inputs.gamma, inputs.load
+    shown = gamma if not isinstance(gamma, GammaSchedule) else None if load is None else gamma_for(gamma, load)
+    schedule = gamma if isinstance(gamma, GammaSchedule) else None
+    return GammaDecision(
+        replica=inputs.replica,
+        gamma=shown,
+        wanted=shown,
+        best=None,
+        reason="unknown",
+        gain=None,
+        margin=_margin(inputs),
+        holds_until=None,
+        memory=inputs.memory,
+        schedule=schedule,
+        wanted_schedule=schedule,
+    )
+
+
+def scores_for(inputs: GammaInputs) -> GammaScores:
+    """What prices gammas for the replica."""
+    return GammaScores(
+        inputs.policy,
+        inputs.mix,
+        context_tokens=inputs.context_tokens,
+        acceptance_ratio=inputs.acceptance_ratio,
+        step_time_ratio=inputs.step_time_ratio,
+        slo_tpot_s=inputs.slo_tpot_s,
+    )
+
+
+def settable_gammas(inputs: GammaInputs, largest: int) -> list[int]:
+    """The gammas that policy and engine allow, rising."""
+    lowest = max(inputs.policy.min_gamma, inputs.smallest, 1)
+    zero = [0] if inputs.smallest <= 0 else []
+    found = zero + list(range(lowest, min(largest, inputs.policy.max_gamma) + 1))
+    return found if inputs.settable is None else [gamma for gamma in found if gamma in inputs.settable]
 
 
 class _Choice:
     """One look at one replica."""
 
-    def __init__(self, inputs: GammaInputs) -> None:
+    def __init__(self, inputs: GammaInputs, case: GammaCase) -> None:
         self._in = inputs
+        self._case = case
         self._rules = inputs.rules
         self._memory = inputs.memory
-        self._margin = max(inputs.rules.min_gain, _NOISE_FACTOR * (inputs.noise or 0.0))
-        self._candidates: tuple[GammaCandidate, ...] = ()
-        self._best: GammaCandidate | None = None
-        self._gain: float | None = None
+        self._margin = _margin(inputs)
+        self._load = mean_load(case.loads)
 
     def decision(self) -> GammaDecision:
-        given, memory, now = self._in, self._memory, self._in.now
-        gamma, load, peak = given.gamma, given.load, given.peak
-        if gamma is None or load is None or peak is None or given.largest is None:
-            return self._stay("unknown")
-        scores = GammaScores(
-            given.policy,
-            given.mix,
-            context_tokens=given.context_tokens,
-            acceptance_ratio=given.acceptance_ratio,
-            step_time_ratio=given.step_time_ratio,
-            slo_tpot_s=given.slo_tpot_s,
-        )
-        current = scores.candidate(load, peak, gamma)
-        settable = self._settable(given.largest)
-        self._candidates = tuple(
-            current if each == gamma else scores.candidate(load, peak, each) for each in sorted({gamma, *settable})
-        )
-        best = self._best = _best_of([c for c in self._candidates if c.gamma in settable] or [current])
-        gain = self._gain = best.tokens_per_s / current.tokens_per_s - 1.0
+        case, memory, now = self._case, self._memory, self._in.now
         dwelt = now >= memory.changed_at + self._rules.dwell_s
-        if dwelt and memory.raised_from is not None and self._pays(scores, best.gamma):
+        if dwelt and memory.raised_from is not None and self._pays():
             memory = self._memory = _proved(memory)
 
         if memory.pending is not None:
             return self._stay("in_flight")
         if now < memory.retry_at:
             return self._stay("failed", memory.retry_at)
-        if current.forbidden is not None and best.forbidden is None and best.gamma != gamma:
-            return self._change(best.gamma, current.forbidden, scores)
+        is_best = case.best == case.current
+        forced = case.forbidden is not None and case.best_forbidden is None and not is_best
+        if forced and case.forbidden in case.at_once:
+            return self._change(case.best, case.forbidden)
         if not dwelt:
             return self._stay("dwell", memory.changed_at + self._rules.dwell_s)
-        if memory.probing and memory.raised_from is not None and best.gamma <= gamma:
-            return self._change(min(best.gamma, memory.raised_from), "probe_over", scores)
-        if best.gamma == gamma or gain < self._margin:
-            return self._probe(scores, "best" if best.gamma == gamma else "within_margin")
-        if best.gamma > gamma and now < memory.back_off_until and load * 2.0 >= memory.back_off_load:
+        if forced and case.forbidden is not None:
+            return self._change(case.best, case.forbidden)
+        if memory.probing and memory.raised_from is not None and not case.raises(case.best):
+            return self._change(case.lower(case.best, memory.raised_from), "probe_over")
+        if is_best or case.gain < self._margin:
+            return self._probe("best" if is_best else "within_margin")
+        if case.raises(case.best) and now < memory.back_off_until and self._load * 2.0 >= memory.back_off_load:
             return self._stay("backing_off", memory.back_off_until)
-        return self._change(best.gamma, "gain", scores)
+        return self._change(case.best, "gain")
 
-    def _settable(self, largest: int) -> list[int]:
-        given = self._in
-        lowest = max(given.policy.min_gamma, given.smallest, 1)
-        zero = [0] if given.smallest <= 0 else []
-        return zero + list(range(lowest, min(largest, given.policy.max_gamma) + 1))
+    def _pays(self) -> bool:
+        """Whether the raise in force is worth having, at the loads it was made for as well."""
+        case = self._case
+        enough = drafted_at(case.best, case.loads) > drafted_at(case.current, case.loads) - _LESS
+        return enough and not self._taken_back()
 
-    def _pays(self, scores: GammaScores, best: int) -> bool:
-        """Whether the raise in force is worth having, at the load it was made for as well."""
-        gamma = self._in.gamma
-        return gamma is not None and best >= gamma and not self._taken_back(scores)
-
-    def _taken_back(self, scores: GammaScores) -> bool:
-        """Whether the raise in force, by what is known now, would not have been made at the load it was made for."""
-        memory, gamma = self._memory, self._in.gamma
-        if memory.raised_from is None or gamma is None:
+    def _taken_back(self) -> bool:
+        """Whether the raise in force, by what is known now, would not have been made at the loads it was made for."""
+        memory = self._memory
+        if memory.raised_from is None:
             return False
-        return scores.gain(memory.raised_load, gamma, memory.raised_from) <= 0
+        return self._case.scores.gain(memory.raised_for, self._case.current, memory.raised_from) <= 0
 
-    def _probe(self, scores: GammaScores, otherwise: str) -> GammaDecision:
+    def _probe(self, otherwise: str) -> GammaDecision:
         """Stay, unless nothing has been drafted for so long that acceptance should be looked at again."""
-        given, memory = self._in, self._memory
-        tried = min((c.gamma for c in self._candidates if c.gamma > 0 and c.forbidden is None), default=None)
-        if given.gamma != 0 or tried is None or given.load is None:
-            return self._stay(otherwise)
-        if scores.gain_if_all_accepted(given.load, tried, 0) < self._margin:
+        case, memory, now = self._case, self._memory, self._in.now
+        if case.probe is None or case.probe_gain < self._margin:
             return self._stay(otherwise)
         due = max(memory.probe_at, memory.changed_at + self._rules.probe_every_s)
-        return self._stay(otherwise, due) if given.now < due else self._change(tried, "probe", scores)
+        return self._stay(otherwise, due) if now < due else self._change(case.probe, "probe")
 
     def _stay(self, reason: str, until: float | None = None) -> GammaDecision:
-        given = self._in
+        case = self._case
+        gamma, schedule = self._shown(case.current)
+        best, best_schedule = self._shown(case.best)
         return GammaDecision(
-            given.replica,
-            given.gamma,
-            given.gamma,
-            None if self._best is None else self._best.gamma,
-            reason,
-            self._gain,
-            self._margin,
-            until,
-            self._memory,
-            self._candidates,
+            replica=self._in.replica,
+            gamma=gamma,
+            wanted=gamma,
+            best=best,
+            reason=reason,
+            gain=case.gain,
+            margin=self._margin,
+            holds_until=until,
+            memory=self._memory,
+            candidates=case.candidates,
+            schedule=schedule,
+            wanted_schedule=schedule,
+            best_schedule=best_schedule,
         )
 
-    def _change(self, wanted: int, reason: str, scores: GammaScores) -> GammaDecision:
-        given = self._in
-        stay = self._stay(reason)
-        after = self._after(wanted, reason, scores)
-        return replace(stay, wanted=wanted, holds_until=given.now + self._rules.dwell_s, after=after)
+    def _change(self, wanted: GammaSetting, reason: str) -> GammaDecision:
+        stay, after, (gamma, schedule) = self._stay(reason), self._after(wanted, reason), self._shown(wanted)
+        holds_until = self._in.now + self._rules.dwell_s
+        return replace(stay, wanted=gamma, wanted_schedule=schedule, holds_until=holds_until, after=after)
 
-    def _after(self, wanted: int, reason: str, scores: GammaScores) -> GammaMemory:
-        given, memory, rules = self._in, self._memory, self._rules
+    def _shown(self, setting: GammaSetting) -> tuple[int, GammaSchedule | None]:
+        return gamma_for(setting, self._load), setting if isinstance(setting, GammaSchedule) else None
+
+    def _after(self, wanted: GammaSetting, reason: str) -> GammaMemory:
+        case, memory, rules, now = self._case, self._memory, self._rules, self._in.now
         after = replace(memory, pending=None, raised_from=None, probing=False, failures=0, retry_at=-math.inf)
-        if wanted > (given.gamma or 0):
-            return replace(after, raised_from=given.gamma, raised_load=given.load or 0.0, probing=reason == "probe")
+        if case.raises(wanted):
+            return replace(after, raised_from=case.current, raised_for=case.loads, probing=reason == "probe")
         wait = memory.wait_s
-        if self._taken_back(scores):
+        if self._taken_back():
             before = wait or (rules.probe_every_s if memory.probing else rules.probe_every_s / 2.0)
             wait = min(before * 2.0, max(_LONGEST_WAIT_S, rules.probe_every_s))
-            after = replace(after, wait_s=wait, back_off_until=given.now + wait, back_off_load=memory.raised_load)
-        return replace(after, probe_at=given.now + (wait or rules.probe_every_s))
+            after = replace(after, wait_s=wait, back_off_until=now + wait, back_off_load=memory.raised_load)
+        return replace(after, probe_at=now + (wait or rules.probe_every_s))
+
+
+def _margin(inputs: GammaInputs) -> float:
+    return max(inputs.rules.min_gain, _NOISE_FACTOR * (inputs.noise or 0.0))
 
 
 def _proved(memory: GammaMemory) -> GammaMemory:
