@@ -215,7 +215,11 @@ def _alternatives(annotation: Any) -> list[Any]:
 
 
 def _is_secret(location: Iterable[str | int]) -> bool:
-    return SecretStr in _alternatives(_annotation_at(location))
+    """Whether what stands there may be a secret: also in the place of a section that holds one."""
+    found = _alternatives(_annotation_at(location))
+    sections = [each for each in found if isinstance(each, type) and issubclass(each, BaseModel)]
+    inside = [annotation for section in sections for annotation in _fields(section).values()]
+    return SecretStr in found or any(SecretStr in _alternatives(annotation) for annotation in inside)
 
 
 # -- explaining -------------------------------------------------------------------------------------------------------

@@ -23,6 +23,7 @@ from adaptive_gamma.config.values import (
     header_name,
     host_port,
     passed_path,
+    schedule_file,
     secret_token,
     settable_gamma,
 )
@@ -36,6 +37,7 @@ __all__ = [
     "CostCheckSettings",
     "DecisionSettings",
     "DrainSettings",
+    "GammaControlSettings",
     "HealthSettings",
     "LearnSettings",
     "LimitSettings",
@@ -67,6 +69,26 @@ class _Section(BaseModel):
         return value
 
 
+class GammaControlSettings(_Section):
+    """The way to the plugin inside of a vLLM whose schedule is set; one of the two."""
+
+    token: SecretStr | None = None
+    """Of the plugin's route on the replica's own port."""
+    file: Annotated[str, AfterValidator(schedule_file)] | None = None
+    """The schedule file that the plugin watches, on a volume that both can reach."""
+
+    @field_validator("token")
+    @classmethod
+    def _token(cls, value: SecretStr | None) -> SecretStr | None:
+        return None if value is None else SecretStr(secret_token(value.get_secret_value()))
+
+    @model_validator(mode="after")
+    def _one_way(self) -> GammaControlSettings:
+        if (self.token is None) == (self.file is None):
+            raise ValueError("expected either token (of the plugin's route) or file (that the plugin watches)")
+        return self
+
+
 class ReplicaSettings(_Section):
     """One engine to route to."""
 
@@ -83,7 +105,10 @@ class ReplicaSettings(_Section):
     """Family of its drafter; acceptance is learned for each family apart. null: that of the policy."""
     set_gamma: Literal["none", "per_request", "vllm_schedule"] = "none"
     """How this replica's gamma may be set while it runs: ``none`` routes only; ``per_request`` sends it with each
-    request (llama.cpp builds that honour "speculative.n_max")."""
+    request (llama.cpp builds that honour "speculative.n_max"); ``vllm_schedule`` sets a gamma for each load through
+    the plugin inside of vLLM."""
+    gamma_control: Annotated[GammaControlSettings | None, Field(validate_default=True)] = None
+    """The way to that plugin; kept, and of no effect, while ``set_gamma`` is none."""
 
     drafter_context: Annotated[int, Field(ge=1, le=100_000_000)] | None = None
     """Tokens (prompt and output) up to which its drafter works; requests near that go elsewhere while it speculates.
@@ -103,6 +128,16 @@ class ReplicaSettings(_Section):
     @classmethod
     def _settable(cls, value: str, info: ValidationInfo) -> str:
         return settable_gamma(value, info.data.get("engine"), info.data.get("gamma"))
+
+    @field_validator("gamma_control")
+    @classmethod
+    def _way_in(cls, value: GammaControlSettings | None, info: ValidationInfo) -> GammaControlSettings | None:
+        way = info.data.get("set_gamma")
+        if value is None and way == "vllm_schedule":
+            raise ValueError("vllm_schedule needs a section with token (of the plugin's route) or file")
+        if value is not None and way == "per_request":
+            raise ValueError("per_request sends gamma with each request; expected null")
+        return value
 
 
 class ClassRule(_Section):
@@ -332,6 +367,10 @@ class Settings(BaseSettings):
         for name in names:
             if names.count(name) > 1:
                 raise ValueError(f"two replicas are named {name!r}")
+        files = [r.gamma_control.file for r in self.replicas if r.gamma_control is not None and r.gamma_control.file]
+        for file in files:
+            if files.count(file) > 1:
+                raise ValueError(f"two replicas have the schedule file {file}: each engine needs its own")
         if self.listen == self.admin and not self.listen.endswith(":0"):
             raise ValueError("listen and admin must differ")
         return self

@@ -14,6 +14,7 @@ __all__ = [
     "header_name",
     "host_port",
     "passed_path",
+    "schedule_file",
     "secret_token",
     "settable_gamma",
 ]
@@ -158,14 +159,26 @@ def settable_gamma(value: str, engine: object, gamma: object) -> str:
     """The setting ``set_gamma`` of a replica whose ``engine`` and ``gamma`` are known, where they are right."""
     if value == "none":
         return value
-    if value == "vllm_schedule":
-        raise ValueError("vllm_schedule is not built yet: expected none, or per_request with a llamacpp engine")
-    if engine is not None and engine != "llamacpp":
-        raise ValueError(f"{engine} takes no gamma with a request; expected none")
     if gamma == 0:
         raise ValueError("a replica with gamma 0 has no drafter; expected none")
+    if value == "vllm_schedule":
+        if engine is not None and engine != "vllm":
+            raise ValueError(f"{engine} takes no schedule while it runs; expected none")
+        return value
+    if engine is not None and engine != "llamacpp":
+        other = " or vllm_schedule" if engine == "vllm" else ""
+        raise ValueError(f"{engine} takes no gamma with a request; expected none{other}")
     if isinstance(gamma, list):
         raise ValueError("a replica with a schedule of its own takes no gamma with a request; expected none")
+    return value
+
+
+def schedule_file(value: str) -> str:
+    """The file that an engine reads its schedule from."""
+    if not value.startswith("/") or value.endswith(("/", "/.", "/..")) or "\0" in value:
+        raise ValueError("expected the absolute path of a file on a volume that the engine reads too")
+    if value.endswith(".state.json"):
+        raise ValueError("this is the name of what the engine writes; expected that of the schedule beside it")
     return value
 
 

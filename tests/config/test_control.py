@@ -36,8 +36,9 @@ def test_a_llama_cpp_may_take_gamma_with_each_request(tmp_path: Path, gamma: obj
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"set_gamma": "vllm_schedule", "engine": "vllm"}, "vllm_schedule is not built yet"),
-        ({"set_gamma": "per_request", "engine": "vllm"}, "vllm takes no gamma with a request"),
+        ({"set_gamma": "vllm_schedule"}, "llamacpp takes no schedule while it runs; expected none"),
+        ({"set_gamma": "vllm_schedule", "engine": "vllm", "gamma": 0}, "a replica with gamma 0 has no drafter"),
+        ({"set_gamma": "per_request", "engine": "vllm"}, "vllm takes no gamma with a request; expected none or vllm_s"),
         ({"set_gamma": "per_request", "gamma": 0}, "a replica with gamma 0 has no drafter"),
         ({"set_gamma": "per_request", "gamma": [[1, 8, 2]]}, "a schedule of its own"),
         ({"set_gamma": "per_requests"}, "did you mean 'per_request'?"),
@@ -58,3 +59,66 @@ def test_what_cannot_work_is_refused(tmp_path: Path, change: dict[str, Any], sai
 def test_limits_of_the_sections(tmp_path: Path, section: str, key: str, value: float) -> None:
     with pytest.raises(ConfigurationError, match=rf"{section}\.{key}"):
         load(tmp_path, LLAMA, **{section: {key: value}})
+
+
+VLLM: dict[str, Any] = {"name": "a", "url": "http://127.0.0.1:1", "set_gamma": "vllm_schedule"}
+
+
+@pytest.mark.parametrize("gamma", ["auto", 5, [[1, 8, 5], [9, 32, 1]]])
+@pytest.mark.parametrize("way", [{"token": "  s3cret-Token\n"}, {"file": "/run/gamma/a.json"}])
+def test_a_vllm_may_have_its_schedule_set(tmp_path: Path, gamma: object, way: dict[str, str]) -> None:
+    settings = load(tmp_path, {**VLLM, "gamma": gamma, "gamma_control": way})
+    found = settings.replicas[0].gamma_control
+    assert found is not None
+    if found.token is not None:
+        assert found.token.get_secret_value() == "s3cret-Token"
+    assert "s3cret" not in repr(settings)
+    assert "s3cret" not in str(settings.model_dump(mode="json"))
+
+
+def test_the_way_in_may_stay_while_nothing_is_set(tmp_path: Path) -> None:
+    off = load(tmp_path, {**VLLM, "set_gamma": "none", "gamma_control": {"token": "t"}}).replicas[0]
+    assert (off.set_gamma, off.gamma_control is None) == ("none", False)
+
+
+@pytest.mark.parametrize(
+    ("change", "key", "said"),
+    [
+        ({}, "gamma_control", "vllm_schedule needs a section with token"),
+        ({"gamma_control": None}, "gamma_control", "vllm_schedule needs a section with token"),
+        ({"gamma_control": {}}, "gamma_control", "expected either token"),
+        ({"gamma_control": {"token": "s3cret", "file": "/a.json"}}, "gamma_control", "expected either token"),
+        ({"gamma_control": {"tokn": "s3cret"}}, "gamma_control.tokn", "did you mean 'token'?"),
+        ({"gamma_control": {"token": "s3cret token"}}, "gamma_control.token", "visible ASCII"),
+        ({"gamma_control": {"token": ["s3cret"]}}, "gamma_control.token", "expected text"),
+        ({"gamma_control": "s3cret"}, "gamma_control", "expected a section with keys token, file"),
+        ({"gamma_control": ["s3cret"]}, "gamma_control", "expected a section with keys token, file"),
+        ({"gamma_control": {"file": "gamma.json"}}, "gamma_control.file", "absolute path of a file"),
+        ({"gamma_control": {"file": "/run/gamma/"}}, "gamma_control.file", "absolute path of a file"),
+        ({"gamma_control": {"file": "/run/a.state.json"}}, "gamma_control.file", "the name of what the engine writes"),
+        ({"engine": "llamacpp", "set_gamma": "per_request", "gamma_control": {"token": "t"}}, "gamma_control",
+         "per_request sends gamma with each request"),
+    ],
+)  # fmt: skip
+def test_ways_in_that_cannot_work(tmp_path: Path, change: dict[str, Any], key: str, said: str) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        load(tmp_path, {**VLLM, **change})
+    assert f"replicas[0].{key}: " in str(caught.value)
+    assert said in str(caught.value)
+    assert "s3cret" not in str(caught.value)
+
+
+def test_two_engines_do_not_share_a_schedule_file(tmp_path: Path) -> None:
+    path = tmp_path / "c.yaml"
+    replicas = [{**VLLM, "name": name, "gamma_control": {"file": "/run/g.json"}} for name in "ab"]
+    path.write_text(yaml.safe_dump({"policy": "p", "replicas": replicas}))
+    with pytest.raises(ConfigurationError, match=r"two replicas have the schedule file /run/g\.json"):
+        load_settings(path, environment={})
+
+
+def test_the_token_of_an_environment_variable_is_not_echoed(tmp_path: Path) -> None:
+    replicas = '[{"name": "a", "url": "http://127.0.0.1:1", "set_gamma": "vllm_schedule", "gamma_control": "s3cret"}]'
+    with pytest.raises(ConfigurationError) as caught:
+        load_settings(None, environment={"ADAPTIVE_GAMMA_POLICY": "p", "ADAPTIVE_GAMMA_REPLICAS": replicas})
+    assert "s3cret" not in str(caught.value)
+    assert "gamma_control" in str(caught.value)
