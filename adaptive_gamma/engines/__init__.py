@@ -6,7 +6,15 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
 from adaptive_gamma.engines._bounds import LARGEST_GAMMA
-from adaptive_gamma.engines.actuator import ActuatorState, Drafting, GammaActuator
+from adaptive_gamma.engines.actuator import (
+    ActuatorSite,
+    ActuatorState,
+    Drafting,
+    EngineCalls,
+    GammaActuator,
+    GammaRanges,
+    GammaSet,
+)
 from adaptive_gamma.engines.llamacpp import LlamaCppDialect
 from adaptive_gamma.engines.no_actuator import NoActuator
 from adaptive_gamma.engines.per_request import PerRequestActuator
@@ -20,17 +28,22 @@ from adaptive_gamma.engines.reading import (
 )
 from adaptive_gamma.engines.sglang import SglangDialect
 from adaptive_gamma.engines.vllm import VllmDialect
+from adaptive_gamma.engines.vllm_schedule import VllmScheduleActuator
 from adaptive_gamma.errors import ConfigurationError, nearest
 
 __all__ = [
     "ACTUATORS",
     "DIALECTS",
     "LARGEST_GAMMA",
+    "ActuatorSite",
     "ActuatorState",
     "Dialect",
     "Drafting",
+    "EngineCalls",
     "EngineReading",
     "GammaActuator",
+    "GammaRanges",
+    "GammaSet",
     "LatencySum",
     "LlamaCppDialect",
     "NoActuator",
@@ -40,6 +53,7 @@ __all__ = [
     "SpeculationCounters",
     "StreamAsk",
     "VllmDialect",
+    "VllmScheduleActuator",
     "actuator_for",
     "dialect_for",
 ]
@@ -66,20 +80,24 @@ def dialect_for(name: str) -> Dialect:
         ) from None
 
 
-ACTUATORS: Mapping[str, Callable[[str], GammaActuator]] = MappingProxyType(
-    {"none": lambda replica: NoActuator(), "per_request": PerRequestActuator}
+ACTUATORS: Mapping[str, Callable[[ActuatorSite], GammaActuator]] = MappingProxyType(
+    {
+        "none": lambda site: NoActuator(),
+        "per_request": lambda site: PerRequestActuator(site.replica),
+        "vllm_schedule": VllmScheduleActuator.at,
+    }
 )
-"""Every way to set an engine's gamma, by the name the setting ``set_gamma`` uses; takes the replica's name."""
+"""Every way to set an engine's gamma, by the name the setting ``set_gamma`` uses."""
 
 
-def actuator_for(name: str, replica: str) -> GammaActuator:
+def actuator_for(name: str, site: ActuatorSite) -> GammaActuator:
     """A new actuator for one replica.
 
     Raises:
         ConfigurationError: there is none of this name; the message gives the nearest one.
     """
     try:
-        return ACTUATORS[name](replica)
+        make = ACTUATORS[name]
     except KeyError:
         raise ConfigurationError(
             "configuration",
@@ -87,3 +105,4 @@ def actuator_for(name: str, replica: str) -> GammaActuator:
             f"unknown actuator {name!r}, expected one of {', '.join(sorted(ACTUATORS))}",
             nearest(name, ACTUATORS),
         ) from None
+    return make(site)

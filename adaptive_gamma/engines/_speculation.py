@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 from adaptive_gamma.engines._bounds import LARGEST_GAMMA
 from adaptive_gamma.engines._exposition import Exposition
 from adaptive_gamma.engines.reading import SpeculationCounters
@@ -36,8 +38,13 @@ def speculation_counters(
     draft_tokens: tuple[str, ...],
     accepted_tokens: tuple[str, ...],
     accepted_per_position: tuple[float, ...],
+    drafted_per_position: tuple[float, ...] = (),
 ) -> SpeculationCounters | None:
-    """The counters of a page, or None where it lacks the two that every speculating engine has."""
+    """The counters of a page, or None where it lacks the two that every speculating engine has.
+
+    Drafts by position that there are more positions of than of accepted ones, that rise, or that fall short of what
+    was accepted are left out.
+    """
     drafted, accepted = page.total(*draft_tokens), page.total(*accepted_tokens)
     if drafted is None or accepted is None:
         return None
@@ -46,4 +53,14 @@ def speculation_counters(
         draft_tokens=drafted,
         accepted_tokens=accepted,
         accepted_per_position=accepted_per_position,
+        drafted_per_position=_believed_drafts(drafted_per_position, accepted_per_position),
     )
+
+
+def _believed_drafts(drafted: tuple[float, ...], accepted: tuple[float, ...]) -> tuple[float, ...]:
+    if not drafted or len(drafted) > len(accepted):
+        return ()
+    drafted += (0.0,) * (len(accepted) - len(drafted))  # a position that nothing was drafted at may have no series yet
+    rises = any(after > before for before, after in pairwise(drafted))
+    short = any(drafts < taken for drafts, taken in zip(drafted, accepted, strict=True))
+    return () if rises or short else drafted

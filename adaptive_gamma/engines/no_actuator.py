@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
-from adaptive_gamma.engines.actuator import ActuatorState
+from adaptive_gamma.engines.actuator import ActuatorState, GammaSet
 from adaptive_gamma.errors import ActuatorError
 
 __all__ = ["NoActuator"]
@@ -15,6 +16,7 @@ class NoActuator:
 
     name = "none"
     smallest_gamma = 0
+    schedules = False
     can_set = False
     paths: frozenset[str] = frozenset()
     field_names: frozenset[str] = frozenset()
@@ -22,9 +24,15 @@ class NoActuator:
     state: ActuatorState = "ready"
     problem: str | None = None
     waits_for: str | None = None
-    gamma: int | None = None
+    gamma: GammaSet | None = None
+    largest_gamma: int | None = None
+    largest_batch: int | None = None
+    settable: frozenset[int] | None = None
 
-    async def change(self, gamma: int) -> None:
+    async def look(self) -> None:
+        """Nothing to see."""
+
+    async def change(self, gamma: GammaSet) -> None:
         """Raises ActuatorError."""
         raise ActuatorError("not_settable", "set_gamma is none: the engine's gamma is not to be changed")
 
@@ -45,3 +53,9 @@ class NoActuator:
 
     def restarted(self) -> None:
         """Nothing was set."""
+
+    def details(self) -> Mapping[str, Any]:
+        return {}
+
+    async def close(self) -> None:
+        """Nothing was opened."""

@@ -19,8 +19,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
+from typing import Any
 
-from adaptive_gamma.engines.actuator import ActuatorState, Drafting
+from adaptive_gamma.engines.actuator import ActuatorState, Drafting, GammaSet
 from adaptive_gamma.engines.llamacpp import drafting_of
 from adaptive_gamma.errors import ActuatorError
 
@@ -51,7 +52,11 @@ class PerRequestActuator:
 
     name = "per_request"
     smallest_gamma = 0
+    schedules = False
     can_set = True
+    largest_gamma: int | None = None
+    largest_batch: int | None = None
+    settable: frozenset[int] | None = None
     paths = frozenset({"/completion", "/v1/chat/completions", "/v1/completions"})
     field_names = frozenset({_FIELD})
     answer_mark = b'"timings"'
@@ -102,7 +107,10 @@ class PerRequestActuator:
         """Tokens the engine drafts in a pass when it is not told; None before enough has been seen."""
         return self._own_tokens / self._own_steps if self._own_steps >= _OWN_STEPS else None
 
-    async def change(self, gamma: int) -> None:
+    async def look(self) -> None:
+        """Answers tell all there is to see."""
+
+    async def change(self, gamma: GammaSet) -> None:
         """Send ``gamma`` with every request from now on, or what proves that the engine would heed it.
 
         Raises:
@@ -110,7 +118,7 @@ class PerRequestActuator:
         """
         if self._problem is not None:
             raise ActuatorError("stopped", self._problem)
-        if gamma < 0:
+        if not isinstance(gamma, int) or gamma < 0:
             raise ActuatorError("not_a_gamma", str(gamma))
         if self._verified:
             self._wanted = self._sent = gamma
@@ -170,6 +178,12 @@ class PerRequestActuator:
         if self._sent is not None or self._problem is not None:
             _log.info("replica %s: the engine began anew; %s is tried afresh", self._replica, _FIELD)
         self._forget()
+
+    def details(self) -> Mapping[str, Any]:
+        return {}
+
+    async def close(self) -> None:
+        """Nothing was opened."""
 
     def _judge(self, sent: int, drafting: Drafting) -> None:
         # The last pass may add nothing to an answer that is cut, which is why there may be one more.

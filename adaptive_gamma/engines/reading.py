@@ -23,6 +23,9 @@ class SpeculationCounters:
     accepted_tokens: float
     """Accepted draft tokens, the bonus token not counted."""
     accepted_per_position: tuple[float, ...] = ()
+    drafted_per_position: tuple[float, ...] = ()
+    """Drafts that had a token at each position, so it never rises; as long as ``accepted_per_position``, or empty on
+    engines that do not count them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +57,8 @@ class EngineReading:
     """On a speculating engine one sample per step, not per token."""
     awake: bool | None = None
     """False while the engine sleeps and cannot serve."""
+    scheduled_gamma: int | None = None
+    """Draft tokens each sequence was given in the last step, where the engine says so."""
 
 
 @dataclass(frozen=True, slots=True)

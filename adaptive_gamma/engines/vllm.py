@@ -10,6 +10,8 @@ Spellings by version:
 * Labels: V1 adds ``engine``, the data-parallel rank; the page of one server holds a child for each rank.
 
 A server started with ``--disable-log-stats`` prints no series of its own: the read fails with ``no_series``.
+A server with the plugin ``adaptive_gamma.vllm_plugin`` counts drafts by position too, which vLLM does not publish, and
+tells the gamma of its last step.
 With adaptive verification switched on the counters count what was drafted, not what was verified; the page does not
 tell, so the acceptance of such a server reads low.
 """
@@ -19,7 +21,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from adaptive_gamma.engines._acceptance import believed_acceptance, count, counts
-from adaptive_gamma.engines._bounds import believed_gamma, request_count, share
+from adaptive_gamma.engines._bounds import LARGEST_GAMMA, believed_gamma, request_count, share
 from adaptive_gamma.engines._exposition import Exposition, read_exposition
 from adaptive_gamma.engines._speculation import contiguous_positions, counter, speculation_counters
 from adaptive_gamma.engines.reading import EngineReading, LatencySum, RequestAcceptance, StreamAsk
@@ -45,6 +47,8 @@ _DRAFTS = counter(_PREFIX + "spec_decode_num_drafts")
 _DRAFT_TOKENS = counter(_PREFIX + "spec_decode_num_draft_tokens")
 _ACCEPTED_TOKENS = counter(_PREFIX + "spec_decode_num_accepted_tokens")
 _ACCEPTED_PER_POSITION = counter(_PREFIX + "spec_decode_num_accepted_tokens_per_pos")
+_DRAFTED_PER_POSITION = counter("adaptive_gamma_draft_tokens_per_position")
+_SCHEDULED_GAMMA = ("adaptive_gamma_scheduled_gamma",)
 _V0_SPECULATION = (
     *_names("spec_decode_draft_acceptance_rate", "spec_decode_efficiency"),
     *counter(_PREFIX + "spec_decode_num_emitted_tokens"),
@@ -62,6 +66,8 @@ _WANTED = frozenset(
         *_GENERATION_TOKENS,
         *_PROMPT_TOKENS,
         *_SPECULATION,
+        *_DRAFTED_PER_POSITION,
+        *_SCHEDULED_GAMMA,
     )
 )
 _DIFFUSION = "\n" + _PREFIX + "diffusion_"
@@ -117,11 +123,13 @@ class VllmDialect:
                 draft_tokens=_DRAFT_TOKENS,
                 accepted_tokens=_ACCEPTED_TOKENS,
                 accepted_per_position=positions,
+                drafted_per_position=contiguous_positions(page, _DRAFTED_PER_POSITION),
             ),
             generation_tokens=page.total(*_GENERATION_TOKENS),
             prompt_tokens=page.total(*_PROMPT_TOKENS),
             inter_token_latency=_latency(page),
             awake=_awake(page),
+            scheduled_gamma=_scheduled(page),
         )
 
     def gamma_from_response(self, body: Mapping[str, object]) -> int | None:
@@ -175,6 +183,11 @@ def _latency(page: Exposition) -> LatencySum | None:
         if seconds is not None and count is not None:
             return LatencySum(seconds=seconds, count=count)
     return None
+
+
+def _scheduled(page: Exposition) -> int | None:
+    told = page.highest(*_SCHEDULED_GAMMA)
+    return round(told) if told is not None and 0 <= told <= LARGEST_GAMMA else None
 
 
 def _awake(page: Exposition) -> bool | None:

@@ -1,4 +1,4 @@
-"""HTTP towards engines, for everything but the requests themselves: metrics pages, health, model lists.
+"""HTTP towards engines, for everything but the requests themselves: metrics pages, health, model lists, gammas.
 
 The only module that knows the HTTP client library. A call gives bytes or raises :class:`ScrapeError` with one of
 these reasons, before its time is up whatever the engine does:
@@ -65,13 +65,34 @@ class EngineClient:
         Raises:
             ScrapeError: no whole 2xx answer of at most ``max_bytes`` within ``timeout_s`` seconds.
         """
+        _, body = await self._call("GET", path, None, timeout_s, max_bytes, any_status=False)
+        return body
+
+    async def exchange(
+        self, method: str, path: str, body: bytes | None = None, *, timeout_s: float, max_bytes: int
+    ) -> tuple[int, bytes]:
+        """Send a request, with a JSON body where one is given, and return status and body of whatever is answered.
+
+        Raises:
+            ScrapeError: no whole answer of at most ``max_bytes`` within ``timeout_s`` seconds.
+        """
+        return await self._call(method, path, body, timeout_s, max_bytes, any_status=True)
+
+    async def _call(
+        self, method: str, path: str, content: bytes | None, timeout_s: float, max_bytes: int, *, any_status: bool
+    ) -> tuple[int, bytes]:
         body = bytearray()
         started = False
         connections = self._connections
         connections.users += 1
+        more = {} if content is None else {"content-type": "application/json"}
+        url = self._base_url + path
         try:
-            async with asyncio.timeout(timeout_s), connections.client.stream("GET", self._base_url + path) as response:
-                if not response.is_success:
+            async with (
+                asyncio.timeout(timeout_s),
+                connections.client.stream(method, url, content=content, headers=more) as response,
+            ):
+                if not (any_status or response.is_success):
                     raise ScrapeError(f"status_{response.status_code}")
                 if response.headers.get("content-encoding", "identity").lower() != "identity":
                     raise ScrapeError("encoding", response.headers["content-encoding"])
@@ -80,6 +101,7 @@ class EngineClient:
                     body += piece
                     if len(body) > max_bytes:
                         raise ScrapeError("too_large", f"more than {max_bytes} bytes")
+                status = response.status_code
         except TimeoutError:
             if self._connections is connections:
                 # The library keeps a connection for ever whose call was cancelled between its making and its use.
@@ -93,7 +115,7 @@ class EngineClient:
             connections.users -= 1
             if connections is not self._connections and not connections.users:
                 await connections.client.aclose()
-        return bytes(body)
+        return status, bytes(body)
 
     async def pages(self, paths: Sequence[str], *, timeout_s: float) -> dict[str, str]:
         """GET several pages at once; the first must answer, of the others those that fail are left out.

@@ -10,9 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adaptive_gamma.engines import ACTUATORS, Drafting, PerRequestActuator, actuator_for
+from adaptive_gamma.engines import ACTUATORS, ActuatorSite, Drafting, PerRequestActuator, actuator_for
 from adaptive_gamma.engines.llamacpp import drafting_of
 from adaptive_gamma.errors import ActuatorError, ConfigurationError
+
+SITE = ActuatorSite(replica="r")
 
 
 def answer(steps: int, per_step: float, accepted: int = 0) -> dict[str, Any]:
@@ -238,19 +240,22 @@ async def test_an_engine_that_heeds_is_never_accused(requests: Iterable[tuple[in
 
 
 async def test_none_sets_nothing() -> None:
-    actuator = actuator_for("none", "r")
+    actuator = actuator_for("none", SITE)
     assert not actuator.can_set
     assert (actuator.request_field(), actuator.gamma, actuator.state, actuator.problem) == (None, None, "ready", None)
     actuator.answered(None, {})
     actuator.refused(None, 400)
     actuator.restarted()
+    await actuator.look()
+    await actuator.close()
     assert actuator.settled()
+    assert actuator.details() == {}
     with pytest.raises(ActuatorError, match="not_settable"):
         await actuator.change(3)
 
 
 def test_actuators_by_name() -> None:
-    assert set(ACTUATORS) == {"none", "per_request"}
-    assert actuator_for("per_request", "r").name == "per_request"
+    assert set(ACTUATORS) == {"none", "per_request", "vllm_schedule"}
+    assert actuator_for("per_request", SITE).name == "per_request"
     with pytest.raises(ConfigurationError, match="did you mean 'per_request'"):
-        actuator_for("per-request", "r")
+        actuator_for("per-request", SITE)
