@@ -6,14 +6,17 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Literal
 
 from adaptive_gamma.config.settings import ControlSettings, ScrapeSettings
-from adaptive_gamma.engines import GammaActuator, actuator_for
+from adaptive_gamma.engines import ActuatorSite, GammaActuator, actuator_for
 from adaptive_gamma.fleet.fleet import Fleet
 from adaptive_gamma.fleet.gamma_control import AnswerWatch, GammaField, ReplicaControl, rules_of
 from adaptive_gamma.fleet.replica import FleetReplica
+from adaptive_gamma.fleet.scrape import EngineClient
 from adaptive_gamma.routing.gamma_candidates import GammaPrices
+from adaptive_gamma.routing.replica import GammaSetting
 
 __all__ = ["GammaControl"]
 
@@ -31,7 +34,8 @@ class GammaControl:
         fleet: the replicas.
         policy: prices, as they are now.
         clock: the fleet's: monotonic seconds.
-        actuators: makes the actuator of a replica from the setting ``set_gamma`` and the replica's name.
+        actuators: makes an actuator from the setting ``set_gamma`` and where it is to work.
+        unix_clock: seconds since 1970, as engines date what they write.
     """
 
     def __init__(
@@ -40,8 +44,10 @@ class GammaControl:
         policy: Callable[[], GammaPrices],
         clock: Callable[[], float] = time.monotonic,
         *,
-        actuators: Callable[[str, str], GammaActuator] = actuator_for,
+        actuators: Callable[[str, ActuatorSite], GammaActuator] = actuator_for,
+        unix_clock: Callable[[], float] = time.time,
     ) -> None:
+        self._unix_clock = unix_clock
         self._actuators = actuators
         self._fleet = fleet
         self._policy = policy
@@ -59,7 +65,8 @@ class GammaControl:
         self._task: asyncio.Task[None] | None = None
         self._looking: set[ReplicaControl] = set()
         self._withdrawn: set[ReplicaControl] = set()
-        self.on_change: Callable[[FleetReplica, int | None, float], None] | None = None
+        self._ending: set[asyncio.Task[None]] = set()
+        self.on_change: Callable[[FleetReplica, GammaSetting | None, float], None] | None = None
         """Called with a replica, its gamma from now on and the time, at each change."""
 
     @property
@@ -81,14 +88,15 @@ class GammaControl:
         for replica in self._fleet.replicas:
             way = replica.settings.set_gamma
             control = self._controls.pop(replica, None)
-            if control is not None and control.actuator.name != way:
-                self._drop(control)
+            if control is not None and (control.actuator.name, control.way_in) != (way, replica.settings.gamma_control):
+                # By another way to the same engine what is set stays, and the next actuator finds it there.
+                self._drop(control, leave=control.actuator.name == way)
                 control = None
             if way == "none":
                 continue
             if control is None:
                 control = ReplicaControl(
-                    replica, self._actuators(way, replica.name), settings, half_life_s=half_life_s, now=now,
+                    replica, self._actuators(way, self._site(replica)), settings, half_life_s=half_life_s, now=now,
                     changed=self._note_change,
                 )  # fmt: skip
                 replica.control = control
@@ -110,11 +118,14 @@ class GammaControl:
         self._task.add_done_callback(_report_end)
 
     async def stop(self) -> None:
-        """Stop looking. What is set stays: the requests still open go on as they began."""
+        """Stop looking. What is set stays: open requests go on as they began, and a schedule fits any load."""
         task, self._task = self._task, None
         if task is not None:
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
+        await asyncio.gather(*self._ending, return_exceptions=True)
+        for control in self.controls:
+            await control.actuator.close()
 
     async def look_once(self) -> None:
         """Look at every replica whose gamma can be set."""
@@ -172,8 +183,7 @@ class GammaControl:
         try:
             if acting:
                 self._withdrawn.discard(control)
-            elif control not in self._withdrawn:
-                await control.withdraw(self._clock())
+            elif control not in self._withdrawn and await control.withdraw(self._clock()):
                 self._withdrawn.add(control)
             await control.look(self._clock(), self._policy(), slo_tpot_s=self._slo_tpot_s, acting=acting)
         except _FAULTS:
@@ -181,14 +191,41 @@ class GammaControl:
         finally:
             self._looking.discard(control)
 
-    def _drop(self, control: ReplicaControl) -> None:
-        """The replica is gone, or its gamma is no longer to be set."""
+    def _drop(self, control: ReplicaControl, *, leave: bool = False) -> None:
+        """The replica is gone, or its gamma is no longer to be set, or (``leave``) is to be set by another way.
+
+        What was set is withdrawn, where it has to be: in the running event loop, which a reload always has.
+        """
+        control.dropped = True
         control.replica.control = None
         control.replica.ratio_of_answers = None
-        control.replica.command_gamma(None)
+        if not leave:
+            control.replica.command_gamma(None)
         self._withdrawn.discard(control)
+        if control.actuator.schedules:
+            ending = asyncio.get_running_loop().create_task(self._end(control, leave=leave))
+            self._ending.add(ending)
+            ending.add_done_callback(self._ending.discard)
+            ending.add_done_callback(_report_end)
 
-    def _note_change(self, replica: FleetReplica, gamma: int | None, at: float) -> None:
+    async def _end(self, control: ReplicaControl, *, leave: bool) -> None:
+        if not leave:
+            await control.withdraw(self._clock())
+        await control.actuator.close()
+
+    def _site(self, replica: FleetReplica) -> ActuatorSite:
+        """What an actuator needs to work on a replica."""
+        way_in = replica.settings.gamma_control
+        return ActuatorSite(
+            replica=replica.name,
+            calls=lambda token: EngineClient(replica.url, token),
+            token=None if way_in is None else way_in.token,
+            file=None if way_in is None or way_in.file is None else Path(way_in.file),
+            clock=self._clock,
+            unix_clock=self._unix_clock,
+        )
+
+    def _note_change(self, replica: FleetReplica, gamma: GammaSetting | None, at: float) -> None:
         if self.on_change is not None:
             self.on_change(replica, gamma, at)
 

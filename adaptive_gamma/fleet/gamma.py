@@ -6,9 +6,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
+from adaptive_gamma.engines import GammaSet
 from adaptive_gamma.routing.replica import GammaSchedule, GammaSetting
 
-__all__ = ["ConfiguredGamma", "EngineEvidence", "GammaFinding", "GammaMismatch", "configured_gamma", "find_gamma"]
+__all__ = [
+    "ConfiguredGamma",
+    "EngineEvidence",
+    "GammaFinding",
+    "GammaMismatch",
+    "configured_gamma",
+    "find_gamma",
+    "gamma_told",
+    "ranges_of",
+]
 
 ConfiguredGamma: TypeAlias = GammaSetting | None
 """A number, a schedule, or None for ``auto``: the engine is asked."""
@@ -21,6 +31,16 @@ def configured_gamma(value: Literal["auto"] | int | Sequence[tuple[int, int, int
     if isinstance(value, int):
         return value
     return GammaSchedule([(first, last, gamma) for first, last, gamma in value])
+
+
+def gamma_told(told: GammaSet | None) -> GammaSetting | None:
+    """What an actuator tells, as the decision reads it. Raises ValueError for ranges that make no schedule."""
+    return told if told is None or isinstance(told, int) else GammaSchedule(told)
+
+
+def ranges_of(setting: GammaSetting) -> GammaSet:
+    """What the decision wants, as an actuator is asked for it."""
+    return setting.ranges if isinstance(setting, GammaSchedule) else setting
 
 
 @dataclass(slots=True)

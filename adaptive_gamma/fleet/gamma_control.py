@@ -8,15 +8,17 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, Protocol
 
-from adaptive_gamma.config.settings import ControlSettings
+from adaptive_gamma.config.settings import ControlSettings, GammaControlSettings
 from adaptive_gamma.engines import GammaActuator
 from adaptive_gamma.errors import ActuatorError
 from adaptive_gamma.fleet.answer_track import AnswerTrack
+from adaptive_gamma.fleet.gamma import gamma_told, ranges_of
 from adaptive_gamma.fleet.replica import FleetReplica
 from adaptive_gamma.routing.gamma_candidates import GammaPrices
+from adaptive_gamma.routing.gamma_change import GammaRules
 from adaptive_gamma.routing.gamma_pilot import GammaPilot
 from adaptive_gamma.routing.load import batch_of
-from adaptive_gamma.routing.gamma_change import GammaRules
+from adaptive_gamma.routing.replica import GammaSchedule, GammaSetting
 
 __all__ = ["AnswerWatch", "GammaField", "ReplicaControl", "rules_of"]
 
@@ -34,7 +36,7 @@ class GammaField(NamedTuple):
 class Changed(Protocol):
     """Is told of each change that came into force."""
 
-    def __call__(self, replica: FleetReplica, gamma: int | None, at: float) -> None: ...
+    def __call__(self, replica: FleetReplica, gamma: GammaSetting | None, at: float) -> None: ...
 
 
 def rules_of(settings: ControlSettings) -> GammaRules:
@@ -66,7 +68,11 @@ class ReplicaControl:
     ) -> None:
         self.replica = replica
         self.actuator = actuator
-        self.pilot = GammaPilot(replica.name, rules_of(settings), now)
+        self.way_in: GammaControlSettings | None = replica.settings.gamma_control
+        """What the actuator was made for."""
+        self.dropped = False
+        """Nothing is to be set by it any more."""
+        self.pilot = GammaPilot(replica.name, rules_of(settings), now, schedules=actuator.schedules)
         self.answers = AnswerTrack(half_life_s)
         self.changes: Counter[str] = Counter()
         """Changes that came into force, by reason."""
@@ -78,6 +84,7 @@ class ReplicaControl:
         self._mix_at: float | None = None
         self._pending_reason = ""
         self._reported: str | None = None
+        self._withdrawal_failed: str | None = None
 
     @property
     def problem(self) -> str | None:
@@ -105,20 +112,27 @@ class ReplicaControl:
     async def look(self, now: float, policy: GammaPrices, *, slo_tpot_s: float | None, acting: bool) -> None:
         """See what has become of the last change, and whether there is to be another."""
         replica, actuator, pilot = self.replica, self.actuator, self.pilot
+        await actuator.look()
+        if self.dropped:
+            return
         if replica.restarts != self._restarts:
             self._restarts = replica.restarts
             self._begin_anew(now)
         self._settle(now)
+        self._follow(now)
         ratio = self.answers.ratio(policy)
         replica.ratio_of_answers = ratio
         self._note_mix(now, policy)
         state, cost = replica.state, replica.cost.finding
+        gamma = state.gamma if state.speculative else None
         decision = pilot.decide(
             now,
             policy,
-            gamma=state.gamma if state.speculative and isinstance(state.gamma, int) else None,
-            largest=replica.own_gamma,
+            gamma=gamma if actuator.schedules or isinstance(gamma, int) else None,
+            largest=replica.own_gamma if actuator.largest_gamma is None else actuator.largest_gamma,
             smallest=actuator.smallest_gamma,
+            largest_batch=actuator.largest_batch,
+            settable=actuator.settable,
             batch=batch_of(state, now),
             mix=self._mix,
             acceptance_ratio=state.acceptance_ratio if ratio is None else ratio,
@@ -128,34 +142,41 @@ class ReplicaControl:
         )
         if not (decision.changes and acting) or actuator.problem is not None or actuator.waits_for is not None:
             return
-        assert decision.wanted is not None
+        wanted = decision.setting
+        assert wanted is not None
         pilot.asked(decision, now)
         self._pending_reason = decision.reason
         _log.info(
             "replica %s: gamma %s is asked for, was %s: %s, predicted gain %+.1f %%, margin %.1f %%",
-            replica.name, decision.wanted, decision.gamma, decision.reason,
+            replica.name, ranges_of(wanted), None if gamma is None else ranges_of(gamma), decision.reason,
             100.0 * (decision.gain or 0.0), 100.0 * decision.margin,
         )  # fmt: skip
         try:
-            await actuator.change(decision.wanted)
+            await actuator.change(ranges_of(wanted))
         except ActuatorError as error:
             self._failed(error, now)
         self._settle(now)
+        self._follow(now)
 
-    async def withdraw(self, now: float) -> None:
-        """Let the engine's own gamma hold again: nothing is to be set any more."""
+    async def withdraw(self, now: float) -> bool:
+        """Let the engine's own gamma hold again: nothing is to be set any more. Whether that could be done."""
         try:
             await self.actuator.withdraw()
         except ActuatorError as error:
-            _log.error("replica %s: its own gamma could not be brought back: %s", self.replica.name, error)
-            return
-        self._back_to_own(now)
+            if self._withdrawal_failed != str(error):
+                self._withdrawal_failed = str(error)
+                _log.error("replica %s: its own gamma could not be brought back: %s", self.replica.name, error)
+            return False
+        self._withdrawal_failed = None
+        if not self.dropped:
+            self._follow(now)
         self.pilot.forget(now)
+        return True
 
     def as_dict(self, now: float) -> dict[str, Any]:
         """``set_gamma`` of the replica in ``/status``."""
         actuator, decision = self.actuator, self.pilot.last
-        field = actuator.request_field()
+        field, engine = actuator.request_field(), actuator.details()
         holds = None if decision is None else decision.holds_until
         return {
             "actuator": actuator.name,
@@ -163,9 +184,10 @@ class ReplicaControl:
             "problem": actuator.problem,
             "waits_for": actuator.waits_for,
             "own_gamma": self.replica.own_gamma,
-            "gamma": actuator.gamma,
+            "gamma": _plain(gamma_told(actuator.gamma)),
             "sent": None if field is None else field[1],
             "best": None if decision is None else decision.best,
+            "best_schedule": None if decision is None else _plain(decision.best_schedule),
             "reason": None if decision is None else decision.reason,
             "gain": _rounded(None if decision is None else decision.gain),
             "margin": _rounded(None if decision is None else decision.margin),
@@ -173,6 +195,7 @@ class ReplicaControl:
             "acceptance_ratio": _rounded(self.replica.ratio_of_answers),
             "changes": dict(self.changes),
             "failures": dict(self.failures),
+            "engine": {key: _rounded(value, 3) if isinstance(value, float) else value for key, value in engine.items()},
             "candidates": []
             if decision is None
             else [
@@ -188,6 +211,8 @@ class ReplicaControl:
 
     def _settle(self, now: float) -> None:
         """Take note of what has become of the change asked for, or of an engine that no longer does what it did."""
+        if self.actuator.problem is None:
+            self._reported = None
         try:
             settled = self.actuator.settled()
         except ActuatorError as error:
@@ -198,8 +223,6 @@ class ReplicaControl:
         if settled and self.pilot.memory.pending is not None:
             self.pilot.applied(now)
             self.changes[self._pending_reason] += 1
-            self.replica.command_gamma(self.actuator.gamma)
-            self._changed(self.replica, self.actuator.gamma, now)
 
     def _failed(self, error: ActuatorError, now: float) -> None:
         self.failures[error.reason] += 1
@@ -207,20 +230,19 @@ class ReplicaControl:
             self.pilot.failed(now)
         if self.actuator.problem is None:
             _log.warning("replica %s: gamma was not changed: %s", self.replica.name, error)
-        else:
-            self._back_to_own(now)
 
     def _begin_anew(self, now: float) -> None:
         self.actuator.restarted()
         self.pilot.forget(now)
         self.answers.forget()
         self._reported = None
-        self._back_to_own(now)
 
-    def _back_to_own(self, now: float) -> None:
-        if self.replica.commanded_gamma is not None:
-            self.replica.command_gamma(None)
-            self._changed(self.replica, self.replica.own_gamma, now)
+    def _follow(self, now: float) -> None:
+        """Price the replica with what is in force."""
+        setting = gamma_told(self.actuator.gamma)
+        if setting != self.replica.commanded_gamma:
+            self.replica.command_gamma(setting)
+            self._changed(self.replica, self.replica.own_gamma if setting is None else setting, now)
 
     def _note_mix(self, now: float, policy: GammaPrices) -> None:
         """Our open requests by class and those of others, whose class nobody knows, over the last quarter dwell."""
@@ -253,6 +275,10 @@ class AnswerWatch(NamedTuple):
     def answered(self, body: Mapping[str, object]) -> None:
         """The answer (200) is over; ``body`` is its JSON object, or the last one of its stream with the mark."""
         self.control.answered(self.sent, self.request_class, body, self.clock())
+
+
+def _plain(setting: GammaSetting | None) -> int | list[list[int]] | None:
+    return [list(part) for part in setting.ranges] if isinstance(setting, GammaSchedule) else setting
 
 
 def _rounded(value: float | None, digits: int = 4) -> float | None:

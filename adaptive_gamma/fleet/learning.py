@@ -136,9 +136,8 @@ class FleetLearning:
             known = self._policy.class_for(request_class)
             shares[known] = shares.get(known, 0.0) + drafts
         self._heard = True
-        learner.observe_counters(
-            shares, counts.drafts, counts.per_position, at, draft_tokens=counts.draft_tokens, source=name
-        )
+        accepted, tokens = counts.full_drafts()
+        learner.observe_counters(shares, counts.drafts, accepted, at, draft_tokens=tokens, source=name)
 
     def note_gamma_change(self, replica: FleetReplica) -> None:
         """The replica was told another gamma: what it accepts until it has settled is not believed."""

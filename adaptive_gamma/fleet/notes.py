@@ -22,7 +22,7 @@ def replica_notes(replica: FleetReplica) -> list[str]:
     if control is not None and control.problem is not None:
         notes.append(f"gamma cannot be set: {control.problem}")
     varies = isinstance(replica.configured_gamma, GammaSchedule) or replica.commanded_gamma is not None
-    if replica.variable_draft_length and not varies:
+    if replica.variable_draft_length and not varies and not replica.drafted_by_position:
         notes.append("drafts vary in length, so acceptance by position is not known")
     if replica.cost.flagged:
         notes.append(replica.cost.words)

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import logging
-import math
 from collections import Counter
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from typing import Any
 
 from adaptive_gamma.config.settings import ReplicaSettings
 from adaptive_gamma.engines import Dialect, EngineReading, dialect_for
 from adaptive_gamma.errors import ScrapeError
+from adaptive_gamma.fleet.accepted import AcceptancePrior, acceptance_ratio
 from adaptive_gamma.fleet.control_view import GammaControlView
-from adaptive_gamma.fleet.cost_check import CostCheck, StepPrices
+from adaptive_gamma.fleet.cost_check import CostCheck
 from adaptive_gamma.fleet.gamma import EngineEvidence, GammaFinding, GammaMismatch, configured_gamma, find_gamma
 from adaptive_gamma.fleet.health import HealthMonitor
 from adaptive_gamma.fleet.models import ModelList
@@ -21,17 +21,11 @@ from adaptive_gamma.fleet.options import FleetOptions
 from adaptive_gamma.fleet.status import replica_status
 from adaptive_gamma.fleet.window import AcceptanceWindow, DraftCounts, PositionRate
 from adaptive_gamma.routing.capability import STRUCTURED_OUTPUT
-from adaptive_gamma.routing.replica import ReplicaState
+from adaptive_gamma.routing.replica import GammaSetting, ReplicaState
 
 __all__ = ["AcceptancePrior", "FleetReplica"]
 
 _log = logging.getLogger("adaptive_gamma.fleet")
-_RATIO_DRAFTS = 100.0
-_RATIO_BOUNDS = (0.5, 1.5)
-
-
-class AcceptancePrior(StepPrices, Protocol):
-    """What the fleet asks of a policy: the acceptance it expects of each class, and what steps take."""
 
 
 class FleetReplica:
@@ -88,8 +82,8 @@ class FleetReplica:
         self._mismatch: GammaMismatch | None = None
         self.own_gamma: int | None = None
         """What the engine drafts when it is not told otherwise; None where that is a schedule or not known."""
-        self.commanded_gamma: int | None = None
-        """What it is told to draft in place of that."""
+        self.commanded_gamma: GammaSetting | None = None
+        """What it is known to draft in place of that, by whoever it was told."""
         self.control: GammaControlView | None = None
         """Who sets its gamma, where that is done."""
         self.ratio_of_answers: float | None = None
@@ -106,7 +100,7 @@ class FleetReplica:
     def acceptance(self) -> tuple[float, ...] | None:
         """Acceptance by position given the position before, over the decayed window.
 
-        None without data and where drafts vary in length, as the counters then read low.
+        None without data, and where drafts vary in length on an engine that does not count them by position.
         """
         return self._window.conditional
 
@@ -123,6 +117,11 @@ class FleetReplica:
     def variable_draft_length(self) -> bool | None:
         """Whether drafts were shorter than the configured gamma lately; None when not known."""
         return self._window.variable_draft_length
+
+    @property
+    def drafted_by_position(self) -> bool:
+        """Whether the engine counts drafts by position too, so that their length biases nothing."""
+        return self._window.drafted_by_position
 
     @property
     def gamma_mismatch(self) -> GammaMismatch | None:
@@ -291,8 +290,8 @@ class FleetReplica:
             _log.warning("replica %s: the engine does not list the configured model %s", self.name, only)
         self.model_missing = missing
 
-    def command_gamma(self, gamma: int | None) -> None:
-        """The gamma that requests are given from now on; None lets the engine's own hold again."""
+    def command_gamma(self, gamma: GammaSetting | None) -> None:
+        """What is in force from now on in place of the engine's own gamma; None: the engine's own."""
         if gamma != self.commanded_gamma:
             self.commanded_gamma = gamma
             self._take_finding(find_gamma(self.configured_gamma, self._seen))
@@ -359,23 +358,7 @@ class FleetReplica:
 
     def _acceptance_ratio(self, prior: AcceptancePrior | None) -> float | None:
         """Accepted tokens per draft seen over those the policy expects of the classes that were drafted for."""
-        gamma, observed = self.state.gamma, self._window.accepted_per_draft
-        low, high = _RATIO_BOUNDS
-        if self.ratio_of_answers is not None:
-            return min(max(self.ratio_of_answers, low), high)
-        if prior is None or observed is None or not isinstance(gamma, int) or gamma < 1:
-            return None
-        if self._window.variable_draft_length is not False or self._window.weight < _RATIO_DRAFTS:
-            return None
-        expected = weight = 0.0
-        for name, drafts in self._window.drafts_by_class().items():
-            request_class = prior.default_class if name is None else prior.class_for(name)
-            expected += drafts * (prior.expected_tokens(request_class, gamma) - 1.0)
-            weight += drafts
-        if not (0 < expected < math.inf and 0 < weight < math.inf):
-            return None
-        ratio = observed * (weight / expected)
-        return min(max(ratio, low), high) if math.isfinite(ratio) else None
+        return acceptance_ratio(self._window, prior, self.state.gamma, self.ratio_of_answers)
 
     def as_dict(self, now: float) -> dict[str, Any]:
         """The replica in ``/status``."""

@@ -41,6 +41,8 @@ def replica_status(replica: FleetReplica, now: float) -> dict[str, Any]:
         "acceptance_ratio": _rounded(state.acceptance_ratio, 4),
         "cost": replica.cost.as_dict(),
         "variable_draft_length": replica.variable_draft_length,
+        "drafted_by_position": replica.drafted_by_position,
+        "scheduled_gamma": None if replica.reading is None or not fresh else replica.reading.scheduled_gamma,
         "gamma_schedule": None if schedule is None else [list(part) for part in schedule.ranges],
         "gamma_mismatch": (
             None if mismatch is None else {"configured": mismatch.configured, "engine": mismatch.engine}

@@ -21,11 +21,11 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from adaptive_gamma.engines.reading import SpeculationCounters
+from adaptive_gamma.fleet.draft_counts import DraftCounts
 
 __all__ = ["AcceptanceWindow", "DraftCounts", "PositionRate", "WindowUpdate"]
 
@@ -68,53 +68,6 @@ class WindowUpdate(NamedTuple):
     """Acceptance changed by more than chance: the window forgot what was before."""
     counts: DraftCounts | None = None
     """What was counted since the look before; None where nothing was drafted, or from when is not known."""
-
-
-@dataclass(slots=True)
-class DraftCounts:
-    """Weighted counts of a part of the window, or of what one look brought."""
-
-    drafts: float = 0.0
-    draft_tokens: float = 0.0
-    accepted: float = 0.0
-    per_position: list[float] = field(default_factory=list)
-    by_class: dict[str | None, float] = field(default_factory=dict)
-    """Drafts by the class of the requests they were made for, None where it is not known."""
-    weight: float = 0.0
-    """Drafts, or draft tokens on an engine that does not count drafts."""
-
-    def copy(self) -> DraftCounts:
-        """An independent copy."""
-        return replace(self, per_position=list(self.per_position), by_class=dict(self.by_class))
-
-    def scale(self, factor: float) -> None:
-        self.drafts *= factor
-        self.draft_tokens *= factor
-        self.accepted *= factor
-        self.weight *= factor
-        self.per_position = [value * factor for value in self.per_position]
-        self.by_class = {name: value * factor for name, value in self.by_class.items() if value * factor > 1e-6}
-
-    def add(self, other: DraftCounts) -> None:
-        self.drafts += other.drafts
-        self.draft_tokens += other.draft_tokens
-        self.accepted += other.accepted
-        self.weight += other.weight
-        self.per_position += [0.0] * (len(other.per_position) - len(self.per_position))
-        for position, value in enumerate(other.per_position):
-            self.per_position[position] += value
-        for name, value in other.by_class.items():
-            self.by_class[name] = self.by_class.get(name, 0.0) + value
-
-    def trials(self) -> Iterator[tuple[float, float]]:
-        """(successes, trials) of each proportion that describes acceptance."""
-        if self.per_position:
-            reached = self.drafts
-            for accepted in self.per_position:
-                yield min(accepted, reached), reached
-                reached = accepted
-        elif self.drafts <= 0:
-            yield min(self.accepted, self.draft_tokens), self.draft_tokens
 
 
 class AcceptanceWindow:
@@ -170,6 +123,9 @@ class AcceptanceWindow:
         elif 0 < len(previous.accepted_per_position) < len(counters.accepted_per_position):
             self._forget_all()  # more positions than before: what was counted with fewer does not compare
             return WindowUpdate(0.0, False, True)
+        elif bool(previous.drafted_per_position) != bool(counters.drafted_per_position):
+            self._forget_all()  # from here on drafts are counted by position, or no longer
+            return WindowUpdate(0.0, False, True)
         delta = _delta(previous, counters, class_shares or {})
         if delta.weight <= 0:
             return WindowUpdate(0.0, restarted, False)
@@ -199,6 +155,20 @@ class AcceptanceWindow:
         return counts.draft_tokens / counts.drafts < len(counts.per_position) * (1.0 - _SHORTFALL)
 
     @property
+    def drafted_by_position(self) -> bool:
+        """Whether drafts are counted by position too: then their length biases nothing."""
+        return self._counts().drafted is not None
+
+    def drafts_by_length(self) -> dict[int, float] | None:
+        """Decayed drafts by the number of tokens they had; None where drafts are not counted by position."""
+        drafted = self._counts().drafted
+        if not drafted:
+            return None
+        longer = (*drafted[1:], 0.0)
+        lengths = {n: has - more for n, (has, more) in enumerate(zip(drafted, longer, strict=True), 1) if has > more}
+        return lengths or None
+
+    @property
     def accepted_per_draft(self) -> float | None:
         """Mean number of accepted tokens of a draft, the bonus token not counted. Exact for any draft length."""
         counts = self._counts()
@@ -217,14 +187,15 @@ class AcceptanceWindow:
         """Acceptance of position i given that position i-1 was accepted, 0..1, from position 0 on.
 
         Ends before the first position that no draft reached. None without completed drafts, without position labels,
-        and where the draft length varies.
+        and where the draft length varies and drafts are not counted by position.
         """
         rates = self.position_rates()
         return None if rates is None else tuple(rate for rate, _ in rates)
 
     def position_rates(self) -> tuple[PositionRate, ...] | None:
         """:attr:`conditional` with the number of trials behind each rate."""
-        if self.variable_draft_length is not False:
+        varies = self.variable_draft_length
+        if varies is None or (varies and not self.drafted_by_position):
             return None
         rates = []
         for accepted, reached in self._counts().trials():
@@ -286,17 +257,18 @@ def _fell(previous: SpeculationCounters, counters: SpeculationCounters) -> bool:
     if (previous.drafts is None) != (counters.drafts is None):
         return True
     before, after = previous.accepted_per_position, counters.accepted_per_position
+    drafted = zip(counters.drafted_per_position, previous.drafted_per_position, strict=False)
     return (
         (counters.drafts or 0.0) < (previous.drafts or 0.0)
         or counters.draft_tokens < previous.draft_tokens
         or counters.accepted_tokens < previous.accepted_tokens
         or len(after) < len(before)
-        or any(new < old for new, old in zip(after, before, strict=False))
+        or any(new < old for new, old in (*zip(after, before, strict=False), *drafted))
     )
 
 
 def _delta(previous: SpeculationCounters, counters: SpeculationCounters, shares: Mapping[str, float]) -> DraftCounts:
-    before = previous.accepted_per_position
+    before, drafted_before = previous.accepted_per_position, previous.drafted_per_position
     drafts = (counters.drafts or 0.0) - (previous.drafts or 0.0)
     draft_tokens = counters.draft_tokens - previous.draft_tokens
     weight = draft_tokens if counters.drafts is None else drafts
@@ -315,6 +287,11 @@ def _delta(previous: SpeculationCounters, counters: SpeculationCounters, shares:
             else {None: weight}
         ),
         weight=weight,
+        drafted=[
+            value - (drafted_before[position] if position < len(drafted_before) else 0.0)
+            for position, value in enumerate(counters.drafted_per_position)
+        ]
+        or None,
     )
 
 

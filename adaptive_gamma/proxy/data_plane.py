@@ -21,7 +21,7 @@ from adaptive_gamma.proxy.observing import ObservationKeeper
 from adaptive_gamma.proxy.stored_responses import StoredResponses
 from adaptive_gamma.proxy.upstream import Upstream, UpstreamLimits
 from adaptive_gamma.proxy.waiting import WaitingRoom
-from adaptive_gamma.routing import AffinityIndex, ClassRule, DecisionLimits, RequestClassifier
+from adaptive_gamma.routing import AffinityIndex, ClassRule, DecisionLimits, GammaSetting, RequestClassifier
 
 if TYPE_CHECKING:
     from adaptive_gamma.fleet import Fleet, FleetReplica
@@ -223,7 +223,7 @@ class DataPlane:
         if self.affinity is not None:
             self.affinity.forget(replica)
 
-    def _gamma_changed(self, replica: FleetReplica, gamma: int | None, at: float) -> None:
+    def _gamma_changed(self, replica: FleetReplica, gamma: GammaSetting | None, at: float) -> None:
         if self.learning is not None:
             self.learning.note_gamma_change(replica)
 

@@ -115,6 +115,18 @@ def _control_families(replicas: list[FleetReplica]) -> Iterator[Family]:
         [("", (name,), control.best) for name, control in controls if control.best is not None],
     )
     yield Family(
+        "adaptive_gamma_gamma_schedule",
+        "gauge",
+        "Draft tokens per step by the schedule in force, for batches from the label's number on.",
+        ("replica", "batch"),
+        [
+            ("", (r.name, str(first)), gamma)
+            for r in replicas
+            if isinstance(r.state.gamma, GammaSchedule)
+            for first, _, gamma in r.state.gamma.ranges
+        ],
+    )
+    yield Family(
         "adaptive_gamma_gamma_changes",
         "counter",
         "Changes of gamma that came into force, by reason.",

@@ -13,7 +13,14 @@ from typing import Any, Literal
 import pytest
 
 from adaptive_gamma.config.settings import ControlSettings, ReplicaSettings
-from adaptive_gamma.engines import ActuatorState, GammaActuator, RequestAcceptance, actuator_for
+from adaptive_gamma.engines import (
+    ActuatorSite,
+    ActuatorState,
+    GammaActuator,
+    GammaSet,
+    RequestAcceptance,
+    actuator_for,
+)
 from adaptive_gamma.errors import ActuatorError
 from adaptive_gamma.fleet import Fleet, GammaControl, GammaField
 from adaptive_gamma.fleet.answer_track import AnswerTrack
@@ -42,7 +49,11 @@ class LiveActuator:
 
     name = "per_request"
     smallest_gamma = 0
+    schedules = False
     can_set = True
+    largest_gamma: int | None = None
+    largest_batch: int | None = None
+    settable: frozenset[int] | None = None
     paths: frozenset[str] = frozenset()
     field_names: frozenset[str] = frozenset()
     answer_mark = b""
@@ -52,9 +63,12 @@ class LiveActuator:
 
     def __init__(self, engine: LiveEngine) -> None:
         self.engine = engine
-        self.gamma: int | None = None
+        self.gamma: GammaSet | None = None
 
-    async def change(self, gamma: int) -> None:
+    async def look(self) -> None: ...
+
+    async def change(self, gamma: GammaSet) -> None:
+        assert isinstance(gamma, int)
         self.engine.asked.append(gamma)
         self.engine.arrived.set()
         if self.engine.gate is not None:
@@ -80,6 +94,11 @@ class LiveActuator:
 
     def restarted(self) -> None:
         self.gamma = None
+
+    def details(self) -> Mapping[str, Any]:
+        return {}
+
+    async def close(self) -> None: ...
 
 
 @dataclass
@@ -129,7 +148,7 @@ class Scene:
 
 @contextlib.asynccontextmanager
 async def scene(
-    actuators: Callable[[str, str], GammaActuator] = actuator_for, prices: Prices = PRICES, **settings: Any
+    actuators: Callable[[str, ActuatorSite], GammaActuator] = actuator_for, prices: Prices = PRICES, **settings: Any
 ) -> AsyncIterator[Scene]:
     clock = Clock()
     async with ScriptedEngine() as server:
@@ -215,7 +234,7 @@ async def test_a_load_to_and_fro_over_an_edge_changes_gamma_once_a_minute_at_mos
 async def test_per_request_is_believed_when_seen(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     async with scene() as at:
-        changes: list[tuple[str, int | None]] = []
+        changes: list[tuple[str, object]] = []
         at.control.on_change = lambda replica, gamma, when: changes.append((replica.name, gamma))
         await at.seconds(70, 32)
         assert at.row["set_gamma"]["waits_for"] == "too few answers have told how much the engine drafts by itself"
