@@ -9,7 +9,7 @@ from adaptive_gamma.fleet.cost_check import StepPrices
 from adaptive_gamma.fleet.window import AcceptanceWindow
 from adaptive_gamma.routing.replica import GammaSetting
 
-__all__ = ["AcceptancePrior", "acceptance_ratio"]
+__all__ = ["AcceptancePrior", "acceptance_ratio", "bounded_ratio"]
 
 _RATIO_DRAFTS = 100.0
 _RATIO_BOUNDS = (0.5, 1.5)
@@ -19,20 +19,22 @@ class AcceptancePrior(StepPrices, Protocol):
     """What the fleet asks of a policy: the acceptance it expects of each class, and what steps take."""
 
 
+def bounded_ratio(ratio: float | None) -> float | None:
+    """A ratio as far as requests are routed by it: acceptance of a few minutes, held against a whole policy."""
+    low, high = _RATIO_BOUNDS
+    return None if ratio is None else min(max(ratio, low), high)
+
+
 def acceptance_ratio(
-    window: AcceptanceWindow, prior: AcceptancePrior | None, gamma: GammaSetting | None, of_answers: float | None
+    window: AcceptanceWindow, prior: AcceptancePrior | None, gamma: GammaSetting | None
 ) -> float | None:
-    """Accepted tokens per draft seen over those the policy expects of the classes that were drafted for, bounded.
+    """Accepted tokens per draft seen over those the policy expects of the classes that were drafted for.
 
     Args:
         window: what the replica counted of late.
         prior: the policy.
         gamma: in force. One that varies needs an engine that counts its drafts by position.
-        of_answers: the same out of what answers told, which is believed first.
     """
-    low, high = _RATIO_BOUNDS
-    if of_answers is not None:
-        return min(max(of_answers, low), high)
     observed = window.accepted_per_draft
     if prior is None or observed is None or window.weight < _RATIO_DRAFTS:
         return None
@@ -51,4 +53,4 @@ def acceptance_ratio(
     if not (0 < expected < math.inf and 0 < weight < math.inf):
         return None
     ratio = observed * (weight / expected)
-    return min(max(ratio, low), high) if math.isfinite(ratio) else None
+    return ratio if math.isfinite(ratio) else None

@@ -135,7 +135,7 @@ class ReplicaControl:
             settable=actuator.settable,
             batch=batch_of(state, now),
             mix=self._mix,
-            acceptance_ratio=state.acceptance_ratio if ratio is None else ratio,
+            acceptance_ratio=ratio if ratio is not None else self._counted_ratio(),
             step_time_ratio=state.step_time_ratio,
             noise=None if cost is None else cost.noise,
             slo_tpot_s=slo_tpot_s,
@@ -236,6 +236,10 @@ class ReplicaControl:
         self.pilot.forget(now)
         self.answers.forget()
         self._reported = None
+
+    def _counted_ratio(self) -> float | None:
+        """Where no answer tells, what the engine counted: unbounded where that is of any gamma."""
+        return self.replica.counted_ratio if self.actuator.schedules else self.replica.state.acceptance_ratio
 
     def _follow(self, now: float) -> None:
         """Price the replica with what is in force."""

@@ -10,7 +10,7 @@ from typing import Any
 from adaptive_gamma.config.settings import ReplicaSettings
 from adaptive_gamma.engines import Dialect, EngineReading, dialect_for
 from adaptive_gamma.errors import ScrapeError
-from adaptive_gamma.fleet.accepted import AcceptancePrior, acceptance_ratio
+from adaptive_gamma.fleet.accepted import AcceptancePrior, acceptance_ratio, bounded_ratio
 from adaptive_gamma.fleet.control_view import GammaControlView
 from adaptive_gamma.fleet.cost_check import CostCheck
 from adaptive_gamma.fleet.gamma import EngineEvidence, GammaFinding, GammaMismatch, configured_gamma, find_gamma
@@ -88,6 +88,8 @@ class FleetReplica:
         """Who sets its gamma, where that is done."""
         self.ratio_of_answers: float | None = None
         """Accepted tokens that answers told of over those expected, where gamma goes with each request."""
+        self.counted_ratio: float | None = None
+        """The same out of the engine's counters."""
         self.model_missing = False
         """The engine does not list the configured model."""
         self._models_dropped = False
@@ -357,8 +359,9 @@ class FleetReplica:
             self.state.ramp_until, self.state.ramp_s = self._clock() + self._ramp_s, self._ramp_s
 
     def _acceptance_ratio(self, prior: AcceptancePrior | None) -> float | None:
-        """Accepted tokens per draft seen over those the policy expects of the classes that were drafted for."""
-        return acceptance_ratio(self._window, prior, self.state.gamma, self.ratio_of_answers)
+        """What the decision multiplies expected acceptance by: what answers told, else what was counted."""
+        self.counted_ratio = acceptance_ratio(self._window, prior, self.state.gamma)
+        return bounded_ratio(self.counted_ratio if self.ratio_of_answers is None else self.ratio_of_answers)
 
     def as_dict(self, now: float) -> dict[str, Any]:
         """The replica in ``/status``."""
