@@ -216,3 +216,41 @@ def test_real_response() -> None:
 def test_an_unknown_engine_is_refused_with_the_nearest_name() -> None:
     with pytest.raises(ConfigurationError, match="vllm"):
         dialect_for("vlm")
+
+
+def plugin_page(drafted: str, accepted: str = "811 541 338") -> str:
+    """A page of three positions with the plugin's series beside vLLM's own."""
+    text = "\n".join(line for line in pages.VLLM_0_33.splitlines() if "per_pos_total{" not in line)
+    labels = 'engine="0",model_name="Qwen/Qwen3-8B"'
+    lines = [
+        *(f'vllm:spec_decode_num_accepted_tokens_per_pos_total{{{labels},position="{i}"}} {n}.0'
+          for i, n in enumerate(accepted.split())),
+        *(f'adaptive_gamma_draft_tokens_per_position_total{{{labels},position="{i}"}} {n}.0'
+          for i, n in enumerate(drafted.split())),
+        f"adaptive_gamma_scheduled_gamma{{{labels}}} 2.0",
+    ]  # fmt: skip
+    return text + "\n" + "\n".join(lines) + "\n"
+
+
+@pytest.mark.parametrize(
+    ("drafted", "believed"),
+    [
+        ("1042 900 700", (1042, 900, 700)),
+        ("1042 900", ()),
+        ("1042 1043 700", ()),
+        ("800 700 600", ()),
+        ("1042 900 700 10", ()),
+        ("", ()),
+    ],
+)
+def test_drafts_by_position_of_the_plugin(drafted: str, believed: tuple[float, ...]) -> None:
+    reading = read(plugin_page(drafted))
+    assert reading.speculation == SpeculationCounters(1042, 3126, 1690, (811, 541, 338), believed)
+    assert reading.scheduled_gamma == 2
+
+
+def test_a_position_nothing_was_drafted_at_may_have_no_series() -> None:
+    reading = read(plugin_page("1042 900", "811 541 0"))
+    assert reading.speculation is not None
+    assert reading.speculation.drafted_per_position == (1042, 900, 0)
+    assert read(pages.VLLM_0_33).scheduled_gamma is None
