@@ -201,6 +201,8 @@ class HttpFace:
         self.requests: list[tuple[str, str, Any]] = []
         """(method, path, body) of what came to the route."""
         self.url = ""
+        self.release = asyncio.Event()
+        """Streams end when it is set."""
         self._server: asyncio.Server | None = None
         self._connections: set[asyncio.Task[None]] = set()
 
@@ -238,6 +240,9 @@ class HttpFace:
                 method, path, _ = line.split(" ")
                 headers = {k.lower(): v for k, v in (item.split(": ", 1) for item in fields if item)}
                 body = await reader.readexactly(int(headers.get("content-length", "0")))
+                if path == "/v1/chat/completions":
+                    await self._stream(writer)
+                    continue
                 status, content, more = await self._answer(method, path, headers, body)
                 head = f"HTTP/1.1 {status} X\r\ncontent-length: {len(content)}\r\n{more}\r\n"
                 writer.write(head.encode() + content)
@@ -248,9 +253,21 @@ class HttpFace:
             self._connections.discard(task)
             writer.close()
 
+    async def _stream(self, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HTTP/1.1 200 X\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n")
+        for event in (b'data: {"choices": [{"delta": {"content": "a"}}]}\n\n', b"data: [DONE]\n\n"):
+            writer.write(b"%x\r\n%b\r\n" % (len(event), event))
+            await writer.drain()
+            await self.release.wait()
+        writer.write(b"0\r\n\r\n")
+
     async def _answer(self, method: str, path: str, headers: dict[str, str], body: bytes) -> tuple[int, bytes, str]:
         if path == "/metrics":
             return 200, self.plugin.metrics(self.running).encode(), ""
+        if path == "/health":
+            return 200, b"", ""
+        if path == "/v1/models":
+            return 200, b'{"object": "list", "data": [{"id": "m", "object": "model"}]}', ""
         if path != ROUTE or self.fault == "absent":
             return 404, b'{"detail":"Not Found"}', ""
         asked: dict[str, Any] = json.loads(body) if body else {}
