@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from adaptive_gamma.engines._bounds import LARGEST_GAMMA
-from adaptive_gamma.engines.actuator import GammaRanges
+from adaptive_gamma.engines.actuator import GammaRanges, GammaSet
 
-__all__ = ["FORMAT", "PluginState", "gamma_in", "plugin_state", "same_gammas", "short_text"]
+__all__ = ["FORMAT", "PluginState", "gamma_in", "held_gamma", "plugin_state", "same_gammas", "short_text"]
 
 FORMAT = 1
 _MOST_BATCHES = 65_536
@@ -102,6 +102,14 @@ def gamma_in(ranges: GammaRanges, batch: int) -> int:
             break
         gamma = held
     return gamma
+
+
+def held_gamma(state: PluginState) -> GammaSet:
+    """What holds for the batches that the engine can have; one number where that is the same for all."""
+    most = state.largest_batch
+    ranges = tuple((first, min(last, most), gamma) for first, last, gamma in state.schedule if first <= most)
+    gammas = {gamma for _, _, gamma in ranges}
+    return gammas.pop() if len(gammas) == 1 else ranges
 
 
 def same_gammas(one: GammaRanges, other: GammaRanges, largest_batch: int) -> bool:

@@ -24,7 +24,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from adaptive_gamma.engines._plugin_door import FileDoor, HttpDoor, PluginDoor
-from adaptive_gamma.engines._plugin_state import PluginState, gamma_in, plugin_state, same_gammas
+from adaptive_gamma.engines._plugin_state import PluginState, gamma_in, held_gamma, plugin_state, same_gammas
 from adaptive_gamma.engines.actuator import ActuatorSite, ActuatorState, GammaRanges, GammaSet
 from adaptive_gamma.errors import ActuatorError
 
@@ -135,10 +135,7 @@ class VllmScheduleActuator:
         state = self._state
         if state is None or (self._problem is not None and self._reason not in _STILL_IN_FORCE):
             return None
-        if self._heard_at is None or not state.schedule:
-            return None
-        gammas = {gamma for first, _, gamma in state.schedule if first <= state.largest_batch}
-        return gammas.pop() if len(gammas) == 1 else state.schedule
+        return None if self._heard_at is None or not state.schedule else held_gamma(state)
 
     @property
     def largest_gamma(self) -> int | None:
@@ -233,6 +230,8 @@ class VllmScheduleActuator:
             ActuatorError: that could not be done.
         """
         async with self._turn:
+            if self._touched and self._reason == "unauthorized":
+                raise ActuatorError(self._reason, self._problem or "")
             if self._touched and self._reason != "foreign":
                 await self._back_to_startup()
             self._touched, self._wanted, self._proved, self._undo = False, None, False, None

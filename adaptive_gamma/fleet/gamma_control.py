@@ -244,9 +244,10 @@ class ReplicaControl:
     def _follow(self, now: float) -> None:
         """Price the replica with what is in force."""
         setting = gamma_told(self.actuator.gamma)
-        if setting != self.replica.commanded_gamma:
-            self.replica.command_gamma(setting)
-            self._changed(self.replica, self.replica.own_gamma if setting is None else setting, now)
+        before = self.replica.state.gamma
+        self.replica.command_gamma(setting)
+        if self.replica.state.gamma != before:
+            self._changed(self.replica, self.replica.state.gamma, now)
 
     def _note_mix(self, now: float, policy: GammaPrices) -> None:
         """Our open requests by class and those of others, whose class nobody knows, over the last quarter dwell."""

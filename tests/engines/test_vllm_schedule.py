@@ -152,6 +152,16 @@ async def test_a_schedule_written_otherwise_is_the_same(way: str, tmp_path: Path
         assert at.actuator.settled()
 
 
+async def test_ranges_beyond_the_largest_batch_are_none(way: str, tmp_path: Path) -> None:
+    async with scene(way, tmp_path) as at:
+        at.plugin.startup = at.plugin.schedule = [[1, 10, 4], [11, 2**40, 2], [2**40 + 1, 2**41, 0]]
+        await at.second()
+        assert seen(at.actuator) == ("ready", ((1, 10, 4), (11, 64, 2)), None)
+        at.plugin.startup = at.plugin.schedule = [[1, 2**40, 2]]
+        await at.second()
+        assert seen(at.actuator) == ("ready", 2, None)
+
+
 async def test_gammas_without_graphs_are_told(way: str, tmp_path: Path) -> None:
     async with scene(way, tmp_path) as at:
         at.plugin.captured = [1, 5]
@@ -255,6 +265,10 @@ async def test_a_token_that_is_refused_is_not_tried_again(
         for words in (caplog.text, str(at.actuator.problem), str(at.actuator.details()), repr(at.actuator)):
             assert TOKEN not in words
             assert "wr0ng" not in words
+        at.actuator._touched = True  # as if set before the token was refused
+        with pytest.raises(ActuatorError, match="unauthorized"):
+            await at.actuator.withdraw()
+        assert len(at.http.requests) == 1, "nor for that"
         at.http.fault = None
         at.actuator.restarted()
         await at.second()
