@@ -1,7 +1,7 @@
 """Makes the environment that ``make test-vllm`` runs in: vLLM for CPUs, and this package beside it.
 
-``python -m tests.vllm.environment DIRECTORY`` exits with 0 when it is there, and with 3 and the reason where this machine
-cannot have it.
+``python -m tests.vllm.environment DIRECTORY`` exits with 0 when it is there, and with 3 and the reason where this
+machine cannot have it.
 """
 
 from __future__ import annotations

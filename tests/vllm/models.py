@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
-__all__ = ["make_pair"]
+__all__ = ["make_pair", "make_repeater"]
 
 _HIDDEN, _LAYERS, _HEADS, _INNER = 64, 2, 2, 128
 _SPECIALS = ["<s>", "</s>"]
@@ -36,6 +36,15 @@ def make_pair(directory: Path, *, noise: float, seed: int = 0) -> tuple[Path, Pa
         for name, each in weights.items()
     }
     return _write(directory / "target", weights), _write(directory / "drafter", drafter)
+
+
+def make_repeater(directory: Path, *, seed: int = 0) -> Path:
+    """A target that says its last token again and again: its layers add next to nothing to what goes in."""
+    weights = _weights(np.random.default_rng(seed))
+    weights = {name: each if each.ndim == 1 else 0.01 * each for name, each in weights.items()}
+    weights["model.embed_tokens.weight"] *= 100.0
+    weights["lm_head.weight"] = weights["model.embed_tokens.weight"]
+    return _write(directory / "repeater", weights)
 
 
 def _weights(random: np.random.Generator) -> _Weights:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -132,10 +133,8 @@ class VllmServer:
             pass
         finally:
             # Whatever of it outlived that: the session is ours alone.
-            try:
+            with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
-            except ProcessLookupError:
-                pass
             process.wait(30)
             self._process = None
 

@@ -111,8 +111,12 @@ async def drafted_per_step(server: VllmServer, seconds: float) -> tuple[float, f
     await asyncio.sleep(seconds)
     after = await asyncio.to_thread(read, server)
     one, two = before.speculation, after.speculation
-    assert one is not None and two is not None and one.drafts is not None and two.drafts is not None
-    assert before.generation_tokens is not None and after.generation_tokens is not None
+    assert one is not None
+    assert two is not None
+    assert one.drafts is not None
+    assert two.drafts is not None
+    assert before.generation_tokens is not None
+    assert after.generation_tokens is not None
     return (
         two.drafts - one.drafts,
         two.draft_tokens - one.draft_tokens,
@@ -141,14 +145,17 @@ async def test_gamma_goes_up_and_down_under_six_requests_at_once(server: VllmSer
                 assert generated > 0
                 if schedule is SCHEDULE:
                     # Six at once, but where one has ended and the next has not begun: five, and as few as three.
-                    assert drafts > 0 and 2.0 <= per_step < 2.1
+                    assert drafts > 0
+                    assert 2.0 <= per_step < 2.1
                 else:
                     assert per_step == gamma
                     assert (drafts > 0) == (gamma > 0)
         assert load.failures == []
         assert len(load.reports) > 6
         changed = {prompt: len(texts) for prompt, texts in load.texts.items()}
-        print(f"{sum(map(len, load.texts.values()))} texts for {len(changed)} prompts, at every gamma, batch and change")
+        print(
+            f"{sum(map(len, load.texts.values()))} texts for {len(changed)} prompts, at every gamma, batch and change"
+        )
         # Greedy: what is drafted changes nothing of what is said.
         assert set(changed.values()) == {1}
 
