@@ -19,12 +19,13 @@ def bench_serve(
 ) -> dict[str, Any]:
     """``vllm bench serve``: all prompts, so many at once, greedy; what it wrote into ``result``."""
     result.parent.mkdir(parents=True, exist_ok=True)
-    dataset = result.with_suffix(".prompts.jsonl")
-    dataset.write_text("".join(json.dumps({"prompt": prompt}) + "\n" for prompt in prompts))
+    dataset = result.with_suffix(".prompts")
+    talks = [{"conversations": [{"value": prompt}, {"value": "an answer " * 4}]} for prompt in prompts]
+    dataset.write_text(json.dumps(talks))
     command = [
         str(environment / "bin" / "vllm"), "bench", "serve", "--backend", "openai", "--endpoint", "/v1/completions",
-        "--base-url", url, "--model", MODEL_NAME, "--tokenizer", str(tokenizer), "--dataset-name", "custom",
-        "--dataset-path", str(dataset), "--custom-output-len", str(tokens), "--skip-chat-template",
+        "--base-url", url, "--model", MODEL_NAME, "--tokenizer", str(tokenizer), "--dataset-name", "sharegpt",
+        "--dataset-path", str(dataset), "--sharegpt-output-len", str(tokens),
         "--num-prompts", str(len(prompts)), "--max-concurrency", str(at_once), "--temperature", "0", "--ignore-eos",
         "--save-result", "--result-dir", str(result.parent), "--result-filename", result.name,
     ]  # fmt: skip

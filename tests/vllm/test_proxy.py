@@ -150,7 +150,6 @@ def test_a_policy_is_built_from_vllm_bench_serve(
     assert counted is not None
     assert counted.drafts is not None
     seen = 1.0 + counted.accepted_tokens / counted.drafts
-    print(
-        f"E({GAMMA}) of the policy {policy.expected_tokens(policy.default_class, GAMMA):.2f}, of the engine {seen:.2f}"
-    )
-    assert abs(policy.expected_tokens(policy.default_class, GAMMA) - seen) < 0.35
+    believed = policy.expected_tokens(policy.default_class, GAMMA)
+    print(f"E({GAMMA}) of the policy {believed:.2f}, of the engine over all that it was asked {seen:.2f}")
+    assert abs(believed - seen) < 0.35

@@ -22,8 +22,8 @@ GAMMA = 5
 CLASSES = {"code": "structured", "prose": "chat"}
 TOKENS = 96
 LEAST_TRIALS = 300
-# Five passes of the drafter take 1.19 times a step, whatever the load: speculation pays from E = 2.19 on. The priors have
-# it the wrong way round: 1.80 for code and 2.60 for prose.
+# Five passes of the drafter take 1.19 times a step, whatever the load: speculation pays from E = 2.19 on. The priors
+# have it the wrong way round: 1.80 for code and 2.60 for prose.
 INPUTS = {
     "name": "wrong-way-round",
     "inputs": {
@@ -87,10 +87,14 @@ def conditional(reports: list[dict[str, Any]]) -> list[tuple[float, int]]:
     return [(hits / trials, trials) for hits, trials in zip(accepted, tried, strict=True) if trials]
 
 
-async def reload(serve: Serve, config: Path, replicas: list[dict[str, str]]) -> None:
-    """Go on with these replicas."""
+def write_replicas(config: Path, replicas: list[dict[str, str]]) -> None:
     settings = yaml.safe_load(config.read_text())
     config.write_text(yaml.safe_dump({**settings, "replicas": replicas}))
+
+
+async def reload(serve: Serve, config: Path, replicas: list[dict[str, str]]) -> None:
+    """Go on with these replicas."""
+    await asyncio.to_thread(write_replicas, config, replicas)
     serve.process.send_signal(signal.SIGHUP)
 
     async def taken() -> bool:
