@@ -7,7 +7,10 @@ PIP = $(BIN)/python -m pip --disable-pip-version-check install --quiet
 # llama.cpp b9093, whose requests may name a gamma: not to be had beside the current build, so it has its own.
 B9093 ?= .venv-b9093
 
-.PHONY: demo test test-actuator lint types unit bench accuracy soak lock clean
+# vLLM for CPUs, in an environment of its own (2.5 GB).
+VLLM ?= .venv-vllm
+
+.PHONY: demo test test-actuator test-vllm lint types unit bench accuracy soak lock clean
 
 demo: $(VENV)/.demo
 	$(BIN)/adaptive-gamma demo
@@ -34,6 +37,14 @@ unit: $(VENV)/.dev
 # Gamma set on real engines: on the build that heeds it, and on the current one, which ignores it. 29 MB are fetched.
 test-actuator: $(VENV)/.dev $(B9093)/.made
 	$(BIN)/pytest -s tests/e2e/test_set_gamma.py
+
+# Real vLLM servers on the CPU; ten to twenty minutes. Where the machine cannot have them it says why, and that is all;
+# in CI (CI=true) it fails.
+test-vllm: $(VENV)/.dev
+	@$(BIN)/python -m tests.vllm.environment $(VLLM); found=$$?; \
+	if [ $$found = 3 ] && [ "$$CI" != true ]; then exit 0; fi; \
+	[ $$found = 0 ] || exit $$found; \
+	TEST_VLLM_ENVIRONMENT=$(VLLM) $(BIN)/pytest -s -p no:cacheprovider --timeout 600 tests/vllm
 
 # `make bench BENCH="--quick --only requests"`: the options are those of `python -m benchmarks --help`.
 bench: $(VENV)/.dev
@@ -79,4 +90,4 @@ lock: $(VENV)/.dev
 		--no-annotate -o requirements/b9093.txt requirements/b9093.in
 
 clean:
-	rm -rf $(VENV) $(B9093) dist build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(B9093) $(VLLM) dist build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import sys
 from pathlib import Path
 
 PACKAGE = Path(__file__).resolve().parents[1] / "adaptive_gamma"
@@ -18,6 +19,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "observe": set(),
     "proxy": {"config", "fleet", "engines", "observe", "routing", "policy", "roofline"},
     "simulation": {"routing", "policy", "roofline"},
+    "vllm_plugin": set(),
 }
 EVERYONE = {"errors", "_version"}
 CLOCKS_AND_WIRES = {
@@ -85,3 +87,20 @@ def test_modules_stay_small() -> None:
         str(p.relative_to(PACKAGE)): n for p in PACKAGE.rglob("*.py") if (n := len(p.read_text().splitlines())) > 400
     }
     assert not long, long
+
+
+def test_what_runs_inside_of_vllm_needs_nothing_else_of_ours() -> None:
+    """Nor anything installed but vLLM, and that not before it is switched on: no import at the top of a module."""
+    standard = sys.stdlib_module_names | {"adaptive_gamma", "__future__"}
+    wrong = []
+    for path in (PACKAGE / "vllm_plugin").rglob("*.py"):
+        for node in ast.parse(path.read_text()).body:
+            if isinstance(node, ast.Import | ast.ImportFrom):
+                names = [a.name for a in node.names] if isinstance(node, ast.Import) else [node.module or ""]
+                wrong += [f"{path.name} imports {name}" for name in names if name.split(".")[0] not in standard]
+                wrong += [
+                    f"{path.name} imports {name}"
+                    for name in names
+                    if name.startswith("adaptive_gamma.") and not name.startswith("adaptive_gamma.vllm_plugin")
+                ]
+    assert not wrong, "\n".join(wrong)

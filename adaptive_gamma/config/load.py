@@ -22,8 +22,9 @@ __all__ = ["load_settings", "variable_of"]
 _PREFIX = "ADAPTIVE_GAMMA_"
 _DELIMITER = "__"
 _ECHO_LIMIT = 60
-_SERVICE_LINK = re.compile(r"ADAPTIVE_GAMMA_(SERVICE_HOST|SERVICE_PORT(_.*)?|PORT(_\d+_(TCP|UDP|SCTP)(_.*)?)?)")
-"""What Kubernetes puts into every container beside a Service named adaptive-gamma."""
+_NO_SETTING = re.compile(r"ADAPTIVE_GAMMA_(SERVICE_HOST|SERVICE_PORT(_.*)?|PORT(_\d+_(TCP|UDP|SCTP)(_.*)?)?|PLUGIN_.*)")
+"""What Kubernetes puts into every container beside a Service named adaptive-gamma, and what is meant for the part of
+this package that runs inside of vLLM."""
 _SECONDS_KINDS = ("float_parsing", "float_type")
 _PLAIN = {
     "string_type": "expected text",
@@ -143,7 +144,7 @@ def _from_environment(environment: Mapping[str, str], origins: dict[tuple[str, .
     """The tree the variables spell; ``origins`` notes which variable gave which key."""
     tree: dict[str, Any] = {}
     # A whole section given as JSON comes before the single keys of that section.
-    ours = (name for name in environment if name.upper().startswith(_PREFIX) and not _SERVICE_LINK.fullmatch(name))
+    ours = (name for name in environment if name.upper().startswith(_PREFIX) and not _NO_SETTING.fullmatch(name))
     for variable in sorted(ours, key=len):
         keys = tuple(part.lower() for part in variable[len(_PREFIX) :].split(_DELIMITER))
         origins[keys] = variable

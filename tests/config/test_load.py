@@ -200,6 +200,7 @@ def test_two_replicas_of_one_name(tmp_path: Path) -> None:
 def test_what_kubernetes_tells_of_a_service_of_our_name_is_no_key() -> None:
     links = {
         "ADAPTIVE_GAMMA_SERVICE_HOST": "10.0.0.1",
+        "ADAPTIVE_GAMMA_PLUGIN_TOKEN": "for-the-plugin-inside-vllm",
         "ADAPTIVE_GAMMA_SERVICE_PORT": "8080",
         "ADAPTIVE_GAMMA_SERVICE_PORT_DATA": "8080",
         "ADAPTIVE_GAMMA_PORT": "tcp://10.0.0.1:8080",
