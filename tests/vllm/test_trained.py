@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 import signal
 import subprocess
 import sys
@@ -90,7 +91,7 @@ def conditional(reports: list[dict[str, Any]]) -> list[tuple[float, int]]:
 
 def tokens_per_step(conditional: list[float]) -> float:
     """E(gamma) = 1 + c1 + c1 c2 + ..."""
-    return 1.0 + sum(accumulate(conditional, mul))
+    return math.fsum((1.0, *accumulate(conditional, mul)))
 
 
 def write_replicas(config: Path, replicas: list[dict[str, str]]) -> None:
