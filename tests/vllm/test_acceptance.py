@@ -6,6 +6,7 @@ import re
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from itertools import accumulate
 from operator import mul
 from pathlib import Path
@@ -115,26 +116,43 @@ def test_acceptance_is_the_one_dialled_in_and_the_one_in_the_log(server: VllmSer
         assert abs(from_log - delta) <= rounding
 
 
-def test_drafts_of_several_lengths_are_told_from_those_of_one(server: VllmServer) -> None:
+def without_plugin(counters: SpeculationCounters) -> SpeculationCounters:
+    """What a vLLM by itself tells."""
+    return replace(counters, drafted_per_position=())
+
+
+def test_drafts_of_several_lengths(server: VllmServer) -> None:
     """vLLM's own rate by position is over all drafts, so a short draft counts as one that was refused."""
     start, before = len(server.text), counters(server)
-    window = AcceptanceWindow()
+    window, by_itself = AcceptanceWindow(), AcceptanceWindow()
     window.update(before, 0.0)
+    by_itself.update(without_plugin(before), 0.0)
     for gamma in (1, GAMMA, 2):
         set_schedule(server, [[1, MAX_BATCH, gamma]])
         load(server, 12, 120, at_once=4)
     set_schedule(server, [[1, MAX_BATCH, GAMMA]])
     after = counters(server)
     window.update(after, 10.0)
+    by_itself.update(without_plugin(after), 10.0)
     assert before.drafts is not None
     assert after.drafts is not None
     drafts = after.drafts - before.drafts
     published = [
-        (new - old) / drafts for new, old in zip(after.accepted_per_position, before.accepted_per_position, strict=True)
+        round((new - old) / drafts, 3)
+        for new, old in zip(after.accepted_per_position, before.accepted_per_position, strict=True)
     ]
     accepted, drafted, _ = settle(server, start, after.accepted_tokens - before.accepted_tokens)
     assert accepted == after.accepted_tokens - before.accepted_tokens
     assert drafted == after.draft_tokens - before.draft_tokens
     print(f"\nunconditional, dialled in {[round(each, 3) for each in UNCONDITIONAL]}, as published {published}")
     assert published[-1] < 0.6 * UNCONDITIONAL[-1]
-    assert window.variable_draft_length is True
+    assert by_itself.variable_draft_length is True
+    assert by_itself.conditional is None, "what is biased is not believed"
+
+    rates = window.position_rates()
+    assert rates is not None
+    print(f"conditional, dialled in {CONDITIONAL}, with the plugin's counts {[round(rate, 3) for rate, _ in rates]}")
+    assert len(rates) == GAMMA
+    for (rate, trials), wanted in zip(rates, CONDITIONAL, strict=True):
+        chance = 4.0 * (wanted * (1 - wanted) / trials) ** 0.5
+        assert abs(rate - wanted) < max(0.02, chance)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import httpx
 import pytest
 
 from adaptive_gamma.engines import DIALECTS
+from adaptive_gamma.engines.reading import EngineReading
 from adaptive_gamma.fleet.window import AcceptanceWindow
 from tests.vllm.models import make_repeater
 from tests.vllm.server import VllmServer
@@ -33,25 +35,36 @@ def server(vllm: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Vll
 
 def test_drafts_vary_in_length_and_that_is_seen(server: VllmServer) -> None:
     """All that is drafted is right, as the answers say step by step; vLLM's rates by position say otherwise."""
-    window = AcceptanceWindow()
-    window.update(DIALECTS["vllm"].read({"/metrics": server.metrics()}).speculation, 0.0)
+
+    def read() -> EngineReading:
+        return DIALECTS["vllm"].read({"/metrics": server.metrics()})
+
+    before = read().speculation
+    assert before is not None
+    window, by_itself = AcceptanceWindow(), AcceptanceWindow()
+    window.update(before, 0.0)
+    by_itself.update(replace(before, drafted_per_position=()), 0.0)
     answers = [server.complete(f"{n}. {letter}", 14) for n, letter in enumerate("abcdefghijklmn")]
-    reading = DIALECTS["vllm"].read({"/metrics": server.metrics()})
-    window.update(reading.speculation, 10.0)
+    reading = read()
+    counters = reading.speculation
+    assert counters is not None
+    assert counters.drafts is not None
+    window.update(counters, 10.0)
+    by_itself.update(replace(counters, drafted_per_position=()), 10.0)
     assert (reading.speculative, reading.gamma) == (True, GAMMA)
     assert answers[0]["choices"][0]["text"] == "a" * 14
     reports = [answer["metrics"]["speculative_decoding"] for answer in answers]
     lengths = {length for report in reports for length in report["per_step_drafted"]}
     right = [report["num_accepted_draft_tokens"] / report["num_draft_tokens"] for report in reports]
-    counters = reading.speculation
-    assert counters is not None
-    assert counters.drafts is not None
     published = [round(each / counters.drafts, 3) for each in counters.accepted_per_position]
     print(f"\ndraft lengths {sorted(lengths)}, accepted of drafted {min(right):.2f} to 1, published {published}")
     assert len(lengths) > 1
     assert min(right) > 0.8
     assert published[-1] < 0.7 * published[0]
-    assert window.variable_draft_length is True
+    assert by_itself.variable_draft_length is True
+    print(f"by what the plugin counts {window.conditional}")
+    assert window.conditional is not None
+    assert min(window.conditional) > 0.9
 
 
 def test_without_a_schedule_at_the_start_nothing_is_set(server: VllmServer) -> None:
