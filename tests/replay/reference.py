@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from adaptive_gamma.simulation.replay.gamma_choice import GammaChoice
 from adaptive_gamma.simulation.replay.pricing import StepPrices
-from adaptive_gamma.simulation.replay.replica import GammaChoice, RunLog
+from adaptive_gamma.simulation.replay.replica import RunLog
 from adaptive_gamma.simulation.replay.workload import AcceptanceDraws, Workload
 
 

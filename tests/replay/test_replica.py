@@ -7,15 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from adaptive_gamma.routing import GammaSchedule
+from adaptive_gamma.simulation.replay.gamma_choice import BestGamma, ConstantGamma, GammaChoice, ScheduledGamma
 from adaptive_gamma.simulation.replay.pricing import PLAIN, StepPrices
-from adaptive_gamma.simulation.replay.replica import (
-    BestGamma,
-    ConstantGamma,
-    GammaChoice,
-    Replica,
-    RunLog,
-    ScheduledGamma,
-)
+from adaptive_gamma.simulation.replay.replica import Replica, RunLog
 from adaptive_gamma.simulation.replay.workload import AcceptanceDraws, ClassedTrace, Workload, merge
 from tests.replay.reference import run_reference
 from tests.replay.standin import BASE_S, DRAFT_S, FREE_TOKENS, PER_SEQUENCE_S, PER_TOKEN_S, ZERO_GAMMA_TAX, HandPolicy

@@ -29,8 +29,9 @@ from adaptive_gamma.simulation.replay import (
     synthetic_trace,
     with_regret,
 )
+from adaptive_gamma.simulation.replay.gamma_choice import ConstantGamma
 from adaptive_gamma.simulation.replay.pricing import PLAIN, StepPrices
-from adaptive_gamma.simulation.replay.replica import ConstantGamma, Replica, RunLog
+from adaptive_gamma.simulation.replay.replica import Replica, RunLog
 from adaptive_gamma.simulation.replay.scrape import Scraper
 from adaptive_gamma.simulation.replay.workload import AcceptanceDraws
 from tests.replay.standin import HandPolicy

@@ -22,8 +22,8 @@ from adaptive_gamma.routing import (
     least_loaded,
 )
 from adaptive_gamma.simulation.replay.fleet_file import ReplicaPlan
+from adaptive_gamma.simulation.replay.gamma_choice import BestGamma, ConstantGamma, GammaChoice, ScheduledGamma
 from adaptive_gamma.simulation.replay.pricing import PLAIN, ReplayPolicy
-from adaptive_gamma.simulation.replay.replica import BestGamma, ConstantGamma, GammaChoice, ScheduledGamma
 
 __all__ = ["MEANINGS", "Engine", "Route", "RoutingPolicy", "routing_policies", "select"]
 

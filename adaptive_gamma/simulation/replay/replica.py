@@ -19,72 +19,32 @@ from __future__ import annotations
 
 import heapq
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 
-from adaptive_gamma.routing import GammaSchedule, PolicyPrices
-from adaptive_gamma.simulation.replay.pricing import PLAIN, StepPrices
+from adaptive_gamma.routing import PolicyPrices
+from adaptive_gamma.simulation.replay.gamma_choice import GammaChoice, WatchingChoice
+from adaptive_gamma.simulation.replay.pricing import StepPrices
 from adaptive_gamma.simulation.replay.workload import AcceptanceDraws, PrefixTable, Workload
 
-__all__ = ["BestGamma", "ConstantGamma", "GammaChoice", "Replica", "ReplicaTotals", "RunLog", "ScheduledGamma"]
+__all__ = ["DraftRun", "Replica", "ReplicaTotals", "Report", "RunLog"]
 
 
-class GammaChoice(Protocol):
-    """Chooses a replica's gamma as its batch changes."""
+class DraftRun(NamedTuple):
+    """Successive steps of one sequence with one gamma."""
 
-    def at(self, batch: int, class_counts: Sequence[int], context: float | None) -> int:
-        """Draft tokens of a step, or ``PLAIN``; ``class_counts`` are the batch's sequences by class."""
-
-
-@dataclass(frozen=True, slots=True)
-class ConstantGamma:
-    """The same at every load: a gamma, or ``PLAIN``."""
-
-    key: int
-
-    def at(self, batch: int, class_counts: Sequence[int], context: float | None) -> int:
-        return self.key
+    gamma: int
+    first: int
+    """Position of the first one's draw (``AcceptanceDraws.start``)."""
+    steps: int
 
 
-@dataclass(frozen=True, slots=True)
-class ScheduledGamma:
-    """The engine's own schedule by batch size; gamma 0 in it pays the drafter's tax."""
-
-    schedule: GammaSchedule
-
-    def at(self, batch: int, class_counts: Sequence[int], context: float | None) -> int:
-        return self.schedule.at(batch)
-
-
-class BestGamma:
-    """The gamma, ``PLAIN`` among them, that gives a batch's class mix the most tokens a second.
-
-    Args:
-        prices: of steps.
-        expected: by class, tokens a step with 0, 1, .. draft tokens, as acceptance truly is.
-    """
-
-    def __init__(self, prices: StepPrices, expected: Sequence[Sequence[float]]) -> None:
-        self._prices = prices
-        self._expected = expected
-        self._known: dict[tuple[float | None, tuple[int, ...]], int] = {}
-
-    def at(self, batch: int, class_counts: Sequence[int], context: float | None) -> int:
-        rounded = None if context is None else float(round(context / 64.0) * 64)
-        found = self._known.get((rounded, tuple(class_counts)))
-        if found is not None:
-            return found
-        best, highest = PLAIN, batch / self._prices.seconds(PLAIN, batch, rounded)
-        for gamma in range(1, len(self._expected[0])):
-            tokens = sum(n * e[gamma] for n, e in zip(class_counts, self._expected, strict=True))
-            rate = tokens / self._prices.seconds(gamma, batch, rounded)
-            if rate > highest:
-                best, highest = gamma, rate
-        self._known[rounded, tuple(class_counts)] = best
-        return best
+Report: TypeAlias = Callable[[int, Sequence[DraftRun], float], None]
+"""Told of each finished request: its number, its steps that drafted, and when."""
 
 
 @dataclass(slots=True)
@@ -129,6 +89,7 @@ class Replica:
         prices: of steps.
         policy: its expectation of acceptance, for ``ReplicaTotals.predicted_accepted``.
         log: where the times go.
+        report: told how the drafts of each finished request fared, as an engine's answer may say.
     """
 
     def __init__(
@@ -141,6 +102,7 @@ class Replica:
         prices: StepPrices,
         policy: PolicyPrices,
         log: RunLog,
+        report: Report | None = None,
     ) -> None:
         self.name = name
         self.totals = ReplicaTotals()
@@ -151,6 +113,9 @@ class Replica:
         self._prices = prices
         self._policy = policy
         self._log = log
+        self._report = report
+        self._watching = choice if isinstance(choice, WatchingChoice) else None
+        self._review = False
         self._clock = 0.0
         self._step = 0
         self._waiting: deque[int] = deque()
@@ -184,6 +149,25 @@ class Replica:
         """Requests sent here that are not finished."""
         return len(self._decoding) + len(self._prefilling) + len(self._waiting)
 
+    @property
+    def class_counts(self) -> Sequence[int]:
+        """Decoding sequences by class."""
+        return self._counts
+
+    @property
+    def mean_context(self) -> float | None:
+        """Of the decoding sequences, in tokens; None without any, and where steps are not priced by it."""
+        return self._context if self._decoding else None
+
+    def review(self) -> None:
+        """Ask for the gamma anew when the step under way ends, whether or not the batch changes then."""
+        self._review = True
+
+    def expect(self, policy: PolicyPrices) -> None:
+        """Take the expected acceptance from another policy from now on."""
+        self._policy = policy
+        self._expect()
+
     def enqueue(self, request: int, now: float) -> None:
         """Send a request here; ``advance(now)`` must have been called."""
         if not self.open:
@@ -206,8 +190,10 @@ class Replica:
                     return
             elif decoding:
                 steps = decoding[0][0] - self._step
-                if waiting and len(decoding) < self._max_num_seqs:
-                    steps = 1  # somebody arrived during this step and enters at its end
+                if self._review or (waiting and len(decoding) < self._max_num_seqs):
+                    steps = 1  # gamma is asked for at its end, or somebody enters who arrived during it
+                elif self._watching is not None:
+                    steps = min(steps, self._watching.patience)
                 end = self._clock + steps * self._step_s
                 if end > now:
                     steps = int((now - self._clock) / self._step_s)
@@ -217,7 +203,7 @@ class Replica:
                         self._take(steps, self._clock + steps * self._step_s)
                     return
                 self._take(steps, end)
-                if self._finish_due():
+                if self._finish_due() or self._review:
                     self._rebatch()
             else:
                 return
@@ -239,6 +225,8 @@ class Replica:
         totals.busy_s += end - self._clock
         totals.steps += steps
         totals.sequence_steps += steps * batch
+        if self._watching is not None and batch:
+            self._review |= self._watching.saw(self._mean_accepted(steps))
         if self._key > 0:
             totals.drafted += steps * batch * self._key
             totals.predicted_accepted += steps * self._predicted_per_step
@@ -269,7 +257,7 @@ class Replica:
                 break
             self._prompt_left.popleft()
             changed |= self._begin_decode(self._prefilling.popleft())
-        if changed:
+        if changed or self._review:
             self._rebatch()
         return True
 
@@ -294,6 +282,8 @@ class Replica:
             segment = self._segments.pop(request)
             if self._key > 0:
                 self._accepted_settled += segment.accepted(self._step, self._draws.prefix(self._key))
+            if self._report is not None:
+                self._report(request, segment.runs_until(self._step, self._key), self._clock)
             self._log.decode_steps[request] = self._step - segment.began
             self._counts[self._workload.class_of[request]] -= 1
             self._context_sum -= self._context_of(request)
@@ -309,7 +299,8 @@ class Replica:
         return self._workload.prompt_tokens[request] + self._workload.output_tokens[request] // 2
 
     def _rebatch(self) -> None:
-        """The batch has changed: choose its gamma and price its step."""
+        """The batch has changed, or gamma is due: choose it and price the step."""
+        self._review = False
         batch = len(self._decoding)
         if not batch:
             return
@@ -318,10 +309,23 @@ class Replica:
         if key != self._key:
             self._change_gamma(key)
         self._step_s = self._prices.seconds(key, batch, context)
-        if key > 0:
-            expected = self._policy.expected_tokens
+        self._expect()
+
+    def _expect(self) -> None:
+        if self._key > 0:
+            expected, key = self._policy.expected_tokens, self._key
             mix = zip(self._counts, self._workload.classes, strict=True)
             self._predicted_per_step = sum(n * (expected(name, key) - 1.0) for n, name in mix)
+
+    def _mean_accepted(self, steps: int) -> npt.NDArray[np.float64]:
+        """Accepted tokens of a sequence in each of the next steps, mean over the batch."""
+        if self._key <= 0:
+            return np.zeros(steps)
+        segments = [self._segments[request] for _, request in self._decoding]
+        begin = np.fromiter((s.position - s.step for s in segments), dtype=np.int64, count=len(segments)) + self._step
+        runs = self._draws.runs[begin[:, None] + np.arange(steps)]
+        mean: npt.NDArray[np.float64] = np.minimum(runs, self._key).mean(axis=0, dtype=np.float64)
+        return mean
 
     def _change_gamma(self, key: int) -> None:
         """Find anew when each sequence ends, from what it has left."""
@@ -337,6 +341,8 @@ class Replica:
         wanted = (after[position] + left).astype(after.dtype)
         ends = np.searchsorted(after, wanted, side="left") - position + self._step
         for segment, at, tokens in zip(segments, position.tolist(), left.tolist(), strict=True):
+            if self._report is not None:
+                segment.runs = segment.runs_until(self._step, self._key)
             segment.position, segment.tokens_left, segment.step = at, tokens, self._step
         self._decoding[:] = zip(ends.tolist(), requests, strict=True)
         heapq.heapify(self._decoding)
@@ -354,6 +360,14 @@ class _Segment:
     """The replica's step count then."""
     began: int
     """The replica's step count at its first token."""
+    runs: tuple[DraftRun, ...] = ()
+    """Its steps that drafted before then; kept only where somebody is told."""
+
+    def runs_until(self, step: int, gamma: int) -> tuple[DraftRun, ...]:
+        """Its steps that drafted, those with the gamma in force now among them."""
+        if gamma <= 0 or step == self.step:
+            return self.runs
+        return (*self.runs, DraftRun(gamma, self.position, step - self.step))
 
     def accepted(self, step: int, prefix: PrefixTable) -> int:
         done = step - self.step

@@ -12,15 +12,17 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from adaptive_gamma.routing import DecisionLimits, ReplicaState, RequestNeeds
+from adaptive_gamma.routing import DecisionLimits, RequestNeeds
 from adaptive_gamma.simulation.replay.fleet_file import ReplicaPlan, largest_gamma
+from adaptive_gamma.simulation.replay.gamma_choice import BestGamma
 from adaptive_gamma.simulation.replay.policies import RoutingPolicy
 from adaptive_gamma.simulation.replay.pricing import ReplayPolicy, StepPrices, survival_of
-from adaptive_gamma.simulation.replay.replica import BestGamma, Replica, ReplicaTotals, RunLog
-from adaptive_gamma.simulation.replay.scrape import Scraper, ScrapeRule
+from adaptive_gamma.simulation.replay.replica import ReplicaTotals, RunLog
+from adaptive_gamma.simulation.replay.scrape import ScrapeRule
+from adaptive_gamma.simulation.replay.session import Session
 from adaptive_gamma.simulation.replay.workload import AcceptanceDraws, Workload
 
-__all__ = ["DEFAULT_PREFILL_BUDGET", "PolicyRun", "World", "replay"]
+__all__ = ["DEFAULT_PREFILL_BUDGET", "PolicyRun", "World", "replay", "run_session"]
 
 DEFAULT_PREFILL_BUDGET = 2048
 _REPORT_EVERY = 256
@@ -56,6 +58,8 @@ class World:
         scrape: what the decision gets to see.
         limits: the decision's.
         prefill_budget: most prompt tokens in a step.
+        populations: by request, the name in ``true_acceptance`` of the acceptance it has; None: its class. The oracle
+            goes by classes all the same.
     """
 
     workload: Workload
@@ -67,6 +71,7 @@ class World:
     scrape: ScrapeRule = field(default_factory=ScrapeRule)
     limits: DecisionLimits = field(default_factory=DecisionLimits)
     prefill_budget: int = DEFAULT_PREFILL_BUDGET
+    populations: Sequence[str] | None = None
     prices: StepPrices = field(init=False)
     draws: AcceptanceDraws = field(init=False)
     tie_breaks: list[float] = field(init=False)
@@ -81,7 +86,8 @@ class World:
             name: self.true_acceptance.get(name) or survival_of(self.policy, name, positions) for name in classes
         }
         self.prices = StepPrices(self.policy, self.by_context, self.prefill_budget)
-        self.draws = AcceptanceDraws(self.workload, survival, self.seed)
+        others = {name: curve for name, curve in self.true_acceptance.items() if name not in survival}
+        self.draws = AcceptanceDraws(self.workload, {**survival, **others}, self.seed, self.populations)
         rng = np.random.Generator(np.random.PCG64([self.seed, 2]))
         self.tie_breaks = rng.random(len(self.workload)).tolist()
         self.needs = [
@@ -108,34 +114,22 @@ def replay(world: World, routing: RoutingPolicy, on_progress: Callable[[int], No
     Raises:
         NoReplica: the policy found no replica for a request.
     """
-    log = RunLog.empty(len(world.workload))
-    engines = routing.fleet(world.plans, world.oracle)
-    replicas = [
-        Replica(e.name, e.choice, e.max_num_seqs, world.workload, world.draws, world.prices, world.policy, log)
-        for e in engines
-    ]
-    states = [ReplicaState(e.name, speculative=e.speculative, gamma=e.gamma) for e in engines]
-    index = {e.name: i for i, e in enumerate(engines)}
-    route = routing.route(world.policy, world.limits)
-    scraper = Scraper(replicas, states, world.scrape)
-    pools: Counter[str] = Counter()
-    reasons: Counter[str] = Counter()
+    session = Session(world, routing.fleet(world.plans, world.oracle), routing.route(world.policy, world.limits))
+    return run_session(session, routing.name, routing.meaning, on_progress)
+
+
+def run_session(
+    session: Session, name: str, meaning: str, on_progress: Callable[[int], None] = lambda done: None
+) -> PolicyRun:
+    """Send every request of the world at its time of arrival, and run until all are done."""
+    world = session.world
     for request, now in enumerate(world.workload.arrival_s):
-        scraper.run_until(now)
-        for replica, state in zip(replicas, states, strict=True):
-            if state.in_flight:
-                replica.advance(now)
-                state.in_flight = replica.open
-        name, reason = route(world.needs[request], states, now, world.tie_breaks[request])
-        chosen = index[name]
-        reasons[reason] += 1
-        pools[states[chosen].pool] += 1
-        states[chosen].in_flight += 1
-        replicas[chosen].enqueue(request, now)
+        session.advance(now)
+        session.send(request, now)
         if request % _REPORT_EVERY == 0:
             on_progress(request)
-    for replica in replicas:
-        replica.advance(float("inf"))
+    session.finish()
     on_progress(len(world.workload))
     world.draws.release()
-    return PolicyRun(routing.name, routing.meaning, log, pools, reasons, {r.name: r.totals for r in replicas})
+    totals = {replica.name: replica.totals for replica in session.replicas}
+    return PolicyRun(name, meaning, session.log, session.pools, session.reasons, totals)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from adaptive_gamma.routing import ReplicaState
+from adaptive_gamma.routing import PolicyPrices, ReplicaState
 from adaptive_gamma.simulation.replay.replica import Replica
 
 __all__ = ["ScrapeRule", "Scraper"]
@@ -47,10 +47,13 @@ class Scraper:
         Replicas move on to the time of the scrape.
         """
         due = int(now / self._rule.interval_s)
-        if due <= self._last:
-            return
-        self._last = due
-        at = due * self._rule.interval_s
+        if due > self._last:
+            self.scrape(due)
+
+    def scrape(self, number: int) -> None:
+        """Do the scrape of that number; number 0 is at time 0."""
+        self._last = number
+        at = number * self._rule.interval_s
         for replica, state, window in zip(self._replicas, self._states, self._windows, strict=True):
             replica.advance(at)
             state.running = replica.running
@@ -63,6 +66,12 @@ class Scraper:
                     at, totals.sequence_steps, replica.accepted(), totals.predicted_accepted
                 )
 
+    def expect(self, policy: PolicyPrices) -> None:
+        """Another policy is in use: what was seen is compared with its expectation from now on."""
+        for replica, window in zip(self._replicas, self._windows, strict=True):
+            replica.expect(policy)
+            window.forget()
+
 
 class _Window:
     """Accepted over predicted draft tokens, recent ones weighing more."""
@@ -71,6 +80,10 @@ class _Window:
         self._half_life_s = half_life_s
         self._at = 0.0
         self._seen = (0.0, 0.0, 0.0)
+        self._sums = (0.0, 0.0, 0.0)
+
+    def forget(self) -> None:
+        """Only what is seen from the last look on counts."""
         self._sums = (0.0, 0.0, 0.0)
 
     def update(self, at: float, drafts: float, accepted: float, predicted: float) -> float | None:

@@ -95,26 +95,37 @@ class AcceptanceDraws:
 
     Args:
         workload: the requests.
-        survival: by class, the probability that at least 1, 2, .. draft tokens are accepted (never rising).
+        survival: by population, the probability that at least 1, 2, .. draft tokens are accepted (never rising).
         seed: of the random generator.
+        populations: which one each request belongs to; None: its class.
     """
 
-    def __init__(self, workload: Workload, survival: Mapping[str, Sequence[float]], seed: int) -> None:
+    def __init__(
+        self,
+        workload: Workload,
+        survival: Mapping[str, Sequence[float]],
+        seed: int,
+        populations: Sequence[str] | None = None,
+    ) -> None:
         needed = np.maximum(np.asarray(workload.output_tokens, dtype=np.int64) - 1, 0)
         starts = np.concatenate(([0], np.cumsum(needed)))
         total = int(starts[-1])
         uniform = np.random.Generator(np.random.PCG64([seed, 1])).random(total, dtype=np.float32)
-        class_of = np.repeat(np.asarray(workload.class_of, dtype=np.int16), needed)
+        names = list(survival) if populations is not None else list(workload.classes)
+        where = {name: index for index, name in enumerate(names)}
+        which = workload.class_of if populations is None else [where[name] for name in populations]
+        population_of = np.repeat(np.asarray(which, dtype=np.int16), needed)
         runs = np.zeros(total, dtype=np.uint8)
         longest = 0
-        for index, name in enumerate(workload.classes):
+        for index, name in enumerate(names):
             curve = np.asarray(survival[name], dtype=np.float64)
             longest = max(longest, len(curve))
-            mine = class_of == index
+            mine = population_of == index
             runs[mine] = len(curve) - np.searchsorted(curve[::-1], uniform[mine].astype(np.float64), side="right")
         self._needed = needed
         self._starts = starts
-        self._runs = runs
+        self.runs = runs
+        """Draft tokens that each draw would accept of an endless draft, as far as the curves reach."""
         self._narrow = total * (longest + 1) < 2**31
         self._prefixes: dict[int, PrefixTable] = {}
         self._steps: dict[int, list[int]] = {}
@@ -127,7 +138,7 @@ class AcceptanceDraws:
         """Tokens given by all draws before each position, with ``gamma`` draft tokens a step."""
         found = self._prefixes.get(gamma)
         if found is None:
-            tokens = np.minimum(self._runs, gamma) + np.uint8(1)
+            tokens = np.minimum(self.runs, gamma) + np.uint8(1)
             found = np.zeros(len(tokens) + 1, dtype=np.int32) if self._narrow else np.zeros(len(tokens) + 1, np.int64)
             np.cumsum(tokens, dtype=found.dtype, out=found[1:])
             self._prefixes[gamma] = found
