@@ -219,6 +219,16 @@ class Replica:
             total += int((prefix[begin + done] - prefix[begin] - done).sum())
         return total
 
+    def output_tokens(self) -> int:
+        """Output tokens given so far, those of unfinished requests among them."""
+        unfinished = len(self._decoding)
+        prefix = self._draws.prefix(max(self._key, 0))
+        for _, request in self._decoding:
+            segment = self._segments[request]
+            given = int(prefix[segment.position + self._step - segment.step]) - int(prefix[segment.position])
+            unfinished += self._draws.needed[request] - segment.tokens_left + given
+        return self.totals.output_tokens + unfinished
+
     def _take(self, steps: int, end: float) -> None:
         batch = len(self._decoding)
         totals = self.totals
