@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
@@ -21,6 +22,7 @@ from adaptive_gamma.simulation.replay.workload import Workload
 __all__ = ["Fall", "Swing", "fall_of_acceptance", "load_about_an_edge", "most_in_a_minute", "policy_with_an_edge"]
 
 _POSITIONS = 64
+_BLOCK_S = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,10 +141,8 @@ class Swing:
     seconds: float
     gammas: list[GammaChange]
     """Changes of gamma."""
-    sides: list[str]
-    """By minute: the pool that had more of the requests sent."""
     share: list[float]
-    """By minute: share of the requests sent to speculative replicas."""
+    """By 10 seconds: share of the requests sent to speculative replicas."""
     share_low: float
     """The same of those sent while the load was to be the lower one."""
     share_high: float
@@ -155,9 +155,10 @@ class Swing:
         return max((most_in_a_minute([c.at for c in self.gammas if c.replica == name]) for name in replicas), default=0)
 
     @property
-    def pool_switches(self) -> int:
-        """Minutes in which another pool than in the minute before had the majority."""
-        return sum(a != b for a, b in zip(self.sides, self.sides[1:], strict=False))
+    def most_pool_switches_a_minute(self) -> int:
+        """How often within any 60 s the pool that gets more of the requests of 10 seconds is another than before."""
+        sides = [each >= 0.5 for each in self.share]
+        return most_in_a_minute([_BLOCK_S * i for i, (a, b) in enumerate(pairwise(sides)) if a != b])
 
 
 def load_about_an_edge(
@@ -177,17 +178,16 @@ def load_about_an_edge(
     world = World(workload, policy, [ReplicaPlan("spec", True, policy.max_gamma)], seed)
     session, loop = control_session(world, policy, engines, rules)
     run = hold(session, lambda now: high if int(now) % 2 else low, seconds)
-    minutes = [
-        [sent.pool == "speculative" for sent in run.sent if start <= sent.at < start + 60.0]
-        for start in np.arange(0.0, seconds, 60.0).tolist()
+    blocks = [
+        [sent.pool == "speculative" for sent in run.sent if start <= sent.at < start + _BLOCK_S]
+        for start in np.arange(0.0, seconds, _BLOCK_S).tolist()
     ]
-    share = [sum(each) / len(each) for each in minutes if each]
-    sides = ["speculative" if each >= 0.5 else "plain" for each in share]
+    share = [sum(each) / len(each) for each in blocks if each]
     by_parity: list[list[bool]] = [[], []]
     for sent in run.sent:
         by_parity[int(sent.at) % 2].append(sent.pool == "speculative")
     even, odd = (sum(each) / len(each) for each in by_parity)
-    return Swing(seconds, loop.changes, sides, share, even, odd, len(run.sent))
+    return Swing(seconds, loop.changes, share, even, odd, len(run.sent))
 
 
 def policy_with_an_edge(policy: Policy, request_class: str, gamma: int, batch: int) -> Policy:
