@@ -10,7 +10,7 @@ B9093 ?= .venv-b9093
 # vLLM for CPUs, in an environment of its own (2.5 GB).
 VLLM ?= .venv-vllm
 
-.PHONY: demo test test-actuator test-vllm lint types unit bench accuracy soak lock clean
+.PHONY: demo test test-actuator test-vllm lint types unit bench accuracy soak control lock clean
 
 demo: $(VENV)/.demo
 	$(BIN)/adaptive-gamma demo
@@ -57,6 +57,10 @@ accuracy: $(VENV)/.dev
 # Ten minutes; SOAK="--minutes 2 --streams 50" for less.
 soak: $(VENV)/.dev
 	$(BIN)/python -m tests.soak $(SOAK)
+
+# The closed loop in simulation, into docs/control.md; minutes. CONTROL="--quick" for a look without the page.
+control: $(VENV)/.dev
+	$(BIN)/python -m benchmarks.control $(CONTROL)
 
 $(VENV)/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \

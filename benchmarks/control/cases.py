@@ -12,7 +12,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from adaptive_gamma.policy import Policy, load_policy
+from adaptive_gamma.policy import Policy, build_policy, family_named, load_policy
 from adaptive_gamma.roofline import AcceptanceCurve
 from adaptive_gamma.routing import GammaRules
 from adaptive_gamma.simulation.control import (
@@ -75,6 +75,8 @@ class TraceCase:
     duration_s: float | None = None
     truth: tuple[float, float] | None = None
     """What acceptance of every class is, first position and plateau; None: what the policy file says."""
+    family: str | None = None
+    """Drafter family that the policy is made for; None: that of its file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +89,7 @@ class Plan:
     held_s: float
     tuning: tuple[tuple[int, float], ...]
     """(seed, factor on the rate) of the swinging traces on which the margin is looked at."""
+    tuning_s: float
     fall_seeds: tuple[int, ...]
     edge_s: float
 
@@ -94,7 +97,7 @@ class Plan:
         """The work, longest first."""
         units: list[Unit] = [("trace", case, part) for case in self.traces for part in range(_PARTS)]
         units += [("held", load, self.held_s) for load in self.loads]
-        units += [("margin", seed, scale) for seed, scale in self.tuning]
+        units += [("margin", seed, scale, self.tuning_s) for seed, scale in self.tuning]
         units += [("fall", seed, set_gamma) for seed in self.fall_seeds for set_gamma in (False, True)]
         return [*units, ("gamma edge", self.edge_s), ("pool edge", self.edge_s)]
 
@@ -119,6 +122,16 @@ def full_plan() -> Plan:
             truth=(0.64, 0.65),
         ),
     ]
+    cases.append(
+        TraceCase(
+            "swing-ngram",
+            "Load-swinging trace, n-gram drafter",
+            "the same requests on the same machines with an n-gram drafter, whose drafts cost nearly nothing and are"
+            " seldom accepted: under load chat is better off without, and so gamma 0 and plain replicas come in",
+            duration_s=2400.0,
+            family="ngram",
+        )
+    )
     for scale in (1.0, 2.0):
         for name, title, request_class in (("conv", "conversation", "chat"), ("code", "code", "structured")):
             rate = {"conv": 5.53, "code": 2.57}[name] * scale
@@ -136,6 +149,7 @@ def full_plan() -> Plan:
         (1, 2, 4, 8, 16, 32, 64),
         _HELD_S,
         ((101, 0.8), (102, 0.8), (101, 1.1), (102, 1.1)),
+        2400.0,
         (1, 2, 3),
         600.0,
     )
@@ -148,6 +162,7 @@ def quick_plan() -> Plan:
         (2,),
         20.0,
         ((101, 0.8),),
+        60.0,
         (1,),
         20.0,
     )
@@ -174,8 +189,14 @@ def work(unit: Unit) -> Any:
 
 
 @cache
-def policy() -> Policy:
-    return load_policy(_ROOT / "policies" / f"{POLICY}.yaml")
+def policy(family: str | None = None) -> Policy:
+    """The policy of the fleet; with a family, of the same machine and model with a drafter of that family."""
+    file = load_policy(_ROOT / "policies" / f"{POLICY}.yaml")
+    if family is None:
+        return file
+    drafter = family_named(family)
+    inputs = file.inputs.model_copy(update={"drafter": drafter.drafter, "classes": drafter.classes()})
+    return build_policy(inputs, name=f"{file.name}-{family}")
 
 
 def _workload(case: TraceCase) -> Workload:
@@ -193,24 +214,25 @@ def _workload(case: TraceCase) -> Workload:
     return merge(traces, policy().classes, scale=case.scale, duration_s=case.duration_s)
 
 
-def _world(workload: Workload, seed: int, truth: tuple[float, float] | None = None) -> World:
+def _world(workload: Workload, seed: int, truth: tuple[float, float] | None = None, family: str | None = None) -> World:
     true: Mapping[str, list[float]] = {}
     if truth is not None:
         survival = AcceptanceCurve.two_parameter(*truth).unconditional(_POSITIONS).tolist()
         true = dict.fromkeys(policy().classes, survival)
-    return World(workload, policy(), [ReplicaPlan("spec", True, policy().max_gamma, SEQUENCES)], seed, true)
+    plans = [ReplicaPlan("spec", True, policy(family).max_gamma, SEQUENCES)]
+    return World(workload, policy(family), plans, seed, true)
 
 
-def _field() -> list[Contestant]:
-    return contestants(policy(), REPLICAS, SEQUENCES)
+def _field(family: str | None = None) -> list[Contestant]:
+    return contestants(policy(family), REPLICAS, SEQUENCES)
 
 
 def _trace(case: TraceCase, part: int) -> list[dict[str, Any]]:
     """Figures of a third of the contestants."""
     workload = _workload(case)
-    world = _world(workload, case.seed, case.truth)
+    world = _world(workload, case.seed, case.truth, case.family)
     rows = []
-    for place, contestant in enumerate(_field()):
+    for place, contestant in enumerate(_field(case.family)):
         if place % _PARTS != part:
             continue
         session, loop = contestant.start(world)
@@ -248,9 +270,9 @@ def _held(load: int, seconds: float) -> dict[str, float]:
     return rates
 
 
-def _margin(seed: int, scale: float) -> dict[str, float]:
+def _margin(seed: int, scale: float, seconds: float) -> dict[str, float]:
     """Mean latency of the oracle and of the loop by margin, on a trace that nothing else is run on."""
-    case = TraceCase("margin", "", "", scale=scale, seed=seed, duration_s=2400.0)
+    case = TraceCase("margin", "", "", scale=scale, seed=seed, duration_s=seconds)
     workload = _workload(case)
     world = _world(workload, seed)
     latencies = {}

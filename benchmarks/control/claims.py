@@ -46,7 +46,7 @@ def _trace(results: Results, case: TraceCase) -> Iterator[Claim]:
     yield _faster(case, loop, best, "better mean latency than every single fixed gamma; the best one is")
     for name in ("vllm-schedule", "vllm-schedule-0", "sglang-adaptive"):
         yield _faster(case, loop, results.row(case, name), "better mean latency than")
-    started = results.row(case, f"fixed-{start_gamma(policy())}")
+    started = results.row(case, f"fixed-{start_gamma(policy(case.family))}")
     yield _faster(case, loop, started, "better mean latency than least-loaded routing of the fleet as started,")
     yield _faster(
         case,

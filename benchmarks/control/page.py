@@ -96,7 +96,8 @@ def _held(results: Results) -> str:
     ]
     return (
         "## Held loads\n\n"
-        "On a trace that the fleet keeps up with, tokens/s is what arrives, whoever serves it. So here the load is held:"
+        "On a trace that the fleet keeps up with, tokens/s is what arrives, whoever serves it. So here the load"
+        " is held:"
         " as many requests open for each replica as the column says, half structured and half chat, after"
         f" {results.plan.held_s * 0.375:.0f} s of warm-up. Share of the oracle's tokens/s; the oracle in tokens/s. Each"
         " column is one draw of lengths and luck, good to some tenths of a percent: a share above 100 % is that, or the"
@@ -128,7 +129,8 @@ def _fall(results: Results) -> str:
     return (
         "## Acceptance of one class falls\n\n"
         "Two speculative and two plain replicas, 5 requests/s of structured and 5 of chat. Structured requests that"
-        " arrive after 60 s are accepted with 0.45 at every position instead of 0.85. Learned is the conditional rate at"
+        " arrive after 60 s are accepted with 0.45 at every position instead of 0.85. Learned is the conditional"
+        " rate at"
         " the first position. Shares are of the requests in the 30 s before, and in 60 s from half a minute after.\n\n"
         + _table(heads, rows)
     )
@@ -177,11 +179,14 @@ def _margin(results: Results) -> str:
     ]
     return (
         "## How the least gain was chosen\n\n"
-        "On swinging traces of other seeds and rates than the one above; none of the public traces was looked at for it."
+        "On swinging traces of other seeds and rates than the one above; none of the public traces was looked at"
+        " for it."
         " Mean latency over the oracle's, by least gain (the policy file is right there, so nothing is learned):\n\n"
         + _table(["", *(f"{margin:.1%}" for margin in MARGINS)], rows)
-        + "\n\nGammas are predicted without noise here, so the smaller the better, as far as the dwell lets it. 1 % is the"
-        " least noise that benchmarks of speculation report (1-10 %, vLLM PR #52228). In service the margin is the larger"
+        + "\n\nGammas are predicted without noise here, so the smaller the better, as far as the dwell lets it."
+        " 1 % is the"
+        " least noise that benchmarks of speculation report (1-10 %, vLLM PR #52228). In service the margin is"
+        " the larger"
         " of this and twice the noise measured."
     )
 
@@ -192,16 +197,33 @@ def _over(latencies: dict[str, float], name: str) -> str:
 
 def _contestants() -> str:
     lines = [f"- `{each.name}`: {each.meaning}." for each in contestants(policy(), REPLICAS, SEQUENCES)]
-    example = export_policy(
-        policy(), "vllm", ServerOptions(version="0.33"), ScheduleOptions(mix={"structured": 0.5, "chat": 0.5})
-    ).table
     return (
         "## Who is who\n\n"
         + "\n".join(lines)
-        + f"\n\nFor half structured and half chat the schedule is `{example}` up to 256 sequences. SGLang's table is"
-        ' `{"1": [1, 3, 5, 7], "8": [0, 1, 3], "32": [0, 1], "64": [0]}` (0.5.23); batches are not padded to captured'
-        " sizes before its slots are looked up, and prompts being read do not count towards vLLM's batch: both favour"
-        " them."
+        + f"\n\nWith the n-gram drafter replicas are started with gamma {start_gamma(policy('ngram'))}. For half"
+        f" structured and half chat the schedules are {_schedules(None)} with the file's drafter and"
+        f" {_schedules('ngram')} with the n-gram one. SGLang's table (0.5.23) is"
+        ' `{"1": [1, 3, 5, 7], "8": [0, 1, 3], "32": [0, 1], "64": [0]}`. Batches are not padded to captured sizes'
+        " before its slots are looked up, and prompts being read do not count towards vLLM's batch: both favour them."
+    )
+
+
+def _schedules(family: str | None) -> str:
+    """The tables without and with gamma 0, in words."""
+    with_and_without = [
+        export_policy(
+            policy(family),
+            "vllm",
+            ServerOptions(version="0.33"),
+            ScheduleOptions(mix={"structured": 0.5, "chat": 0.5}, max_batch=SEQUENCES, allow_zero=allow_zero),
+        ).table
+        for allow_zero in (False, True)
+    ]
+    without, with_zero = (f"`{table}`" for table in with_and_without)
+    return (
+        f"{without} (the same where 0 is allowed)"
+        if without == with_zero
+        else f"{without} ({with_zero} with 0 allowed)"
     )
 
 
