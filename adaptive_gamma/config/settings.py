@@ -259,8 +259,9 @@ class ControlSettings(_Section):
     dwell_s: _Seconds = 60.0
     """Shortest time between two changes of one replica, but for those that a capture limit or an SLO forces; also how
     far back its highest load counts."""
-    min_gain: Annotated[float, Field(gt=0, le=1)] = 0.05
-    """Predicted gain in tokens per second under which gamma stays (0.05 is 5 %); measured noise raises it."""
+    min_gain: Annotated[float, Field(gt=0, le=1)] = 0.01
+    """Predicted gain in tokens per second under which gamma stays (0.01 is 1 %); measured noise raises it. Engines
+    that count a request when it ends show no noise, so that this is all there is on them."""
     probe_every_s: _Seconds = 300.0
     """Wait before a short draft is tried where nothing is drafted, to see whether acceptance is what it was. Each
     probe that finds nothing, and each raise that is taken back, doubles it, up to an hour."""

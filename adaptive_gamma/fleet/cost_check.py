@@ -21,13 +21,13 @@ from typing import Any, Protocol
 from adaptive_gamma.config.settings import CostCheckSettings
 from adaptive_gamma.engines.reading import EngineReading, LatencySum
 from adaptive_gamma.fleet.cost_causes import StepEvidence, likely_causes
+from adaptive_gamma.routing.rate_noise import RateNoise
 from adaptive_gamma.routing.replica import GammaSchedule, GammaSetting
 
 __all__ = ["CostCheck", "CostFinding", "StepPrices"]
 
 _LEAST_STEPS = 100.0
 """Decayed number of steps of sequences below which nothing is said."""
-_LEAST_LOOKS = 5.0
 
 
 class StepPrices(Protocol):
@@ -59,7 +59,8 @@ class CostFinding:
     """Of one sequence. None on engines that do not count tokens."""
     predicted_tokens_per_step: float
     noise: float | None
-    """Relative standard error of the observed tokens per second; None after too few looks."""
+    """Relative standard error of the observed tokens, prompts accounted for (``RateNoise``); None after too few
+    looks."""
 
     @property
     def step_time_ratio(self) -> float:
@@ -86,15 +87,10 @@ class _Sums:
     predicted_tokens: float = 0.0
     batch: float = 0.0
     """Batch times steps."""
-    looks: float = 0.0
-    looks_squared: float = 0.0
-    rate: float = 0.0
-    rate_squared: float = 0.0
-    """Of the looks: observed over predicted tokens per second."""
 
     def decay(self, factor: float) -> None:
         for name in self.__slots__:
-            setattr(self, name, getattr(self, name) * (factor * factor if name == "looks_squared" else factor))
+            setattr(self, name, getattr(self, name) * factor)
 
 
 class CostCheck:
@@ -118,6 +114,7 @@ class CostCheck:
         self.causes: tuple[str, ...] = ()
         """Likely causes in words, while flagged; the likeliest first."""
         self._sums = _Sums()
+        self._noise = RateNoise()
         self._last: tuple[float, EngineReading] | None = None
         self._gauge = self._gauge_squared = 0.0
         self._turning_since: float | None = None
@@ -135,7 +132,7 @@ class CostCheck:
             predicted_step_s=sums.predicted_s / sums.steps,
             tokens_per_step=sums.tokens / sums.token_steps if sums.token_steps >= _LEAST_STEPS else None,
             predicted_tokens_per_step=sums.predicted_tokens / sums.steps,
-            noise=_standard_error(sums),
+            noise=self._noise.relative_error,
         )
 
     @property
@@ -253,18 +250,15 @@ class CostCheck:
         sums.steps += count
         sums.observed_s += steps.seconds
         sums.predicted_s += count * step_s
-        sums.prefill_s += count * prices.prefill_seconds(round(prompts_per_step))
+        prefill_s = prices.prefill_seconds(round(prompts_per_step))
+        sums.prefill_s += count * prefill_s
         sums.predicted_tokens += count * expected
         sums.batch += count * batch
         if tokens is not None:
             sums.tokens += tokens
             sums.token_steps += count
             if steps.seconds > 0 and not steps.at_end:
-                rate = (tokens / steps.seconds) * (step_s / expected)
-                sums.looks += 1.0
-                sums.looks_squared += 1.0
-                sums.rate += rate
-                sums.rate_squared += rate * rate
+                self._noise.saw(tokens, steps.seconds / (step_s + prefill_s) * expected, elapsed)
         mean_batch = sums.batch / sums.steps
         self._evidence = StepEvidence(
             batch=mean_batch,
@@ -318,12 +312,3 @@ def _expected(
     else:
         expected = prices.expected_tokens(prices.default_class, gamma)
     return 1.0 + (expected - 1.0) * (1.0 if acceptance_ratio is None else acceptance_ratio)
-
-
-def _standard_error(sums: _Sums) -> float | None:
-    """Of the mean over the looks, relative to it."""
-    if sums.looks < _LEAST_LOOKS or sums.rate <= 0:
-        return None
-    mean = sums.rate / sums.looks
-    variance = max(sums.rate_squared / sums.looks - mean * mean, 0.0)
-    return math.sqrt(variance * sums.looks_squared) / sums.looks / mean

@@ -14,6 +14,7 @@ from adaptive_gamma.errors import ActuatorError
 from adaptive_gamma.fleet.answer_track import AnswerTrack
 from adaptive_gamma.fleet.gamma import gamma_told, ranges_of
 from adaptive_gamma.fleet.replica import FleetReplica
+from adaptive_gamma.routing.class_mix import ClassMix
 from adaptive_gamma.routing.gamma_candidates import GammaPrices
 from adaptive_gamma.routing.gamma_change import GammaRules
 from adaptive_gamma.routing.gamma_pilot import GammaPilot
@@ -23,7 +24,6 @@ from adaptive_gamma.routing.replica import GammaSchedule, GammaSetting
 __all__ = ["AnswerWatch", "GammaField", "ReplicaControl", "rules_of"]
 
 _log = logging.getLogger("adaptive_gamma.fleet")
-_LEAST_WEIGHT = 1e-3
 
 
 class GammaField(NamedTuple):
@@ -80,8 +80,7 @@ class ReplicaControl:
         """Changes that did not, by reason."""
         self._changed = changed
         self._restarts = replica.restarts
-        self._mix: dict[str, float] = {}
-        self._mix_at: float | None = None
+        self._mix = ClassMix(settings.dwell_s)
         self._pending_reason = ""
         self._reported: str | None = None
         self._withdrawal_failed: str | None = None
@@ -134,7 +133,7 @@ class ReplicaControl:
             largest_batch=actuator.largest_batch,
             settable=actuator.settable,
             batch=batch_of(state, now),
-            mix=self._mix,
+            mix=self._mix.weights,
             acceptance_ratio=ratio if ratio is not None else self._counted_ratio(),
             step_time_ratio=state.step_time_ratio,
             noise=None if cost is None else cost.noise,
@@ -250,17 +249,14 @@ class ReplicaControl:
             self._changed(self.replica, self.replica.state.gamma, now)
 
     def _note_mix(self, now: float, policy: GammaPrices) -> None:
-        """Our open requests by class and those of others, whose class nobody knows, over the last quarter dwell."""
-        if self._mix_at is not None:
-            kept = 0.5 ** (max(now - self._mix_at, 0.0) * 4.0 / self.pilot.rules.dwell_s)
-            self._mix = {name: w for name, weight in self._mix.items() if (w := weight * kept) > _LEAST_WEIGHT}
-        self._mix_at = now
+        """Our open requests by class and those of others, whose class nobody knows."""
         state = self.replica.state
-        for name, count in self.replica.in_flight_by_class.items():
-            self._mix[name] = self._mix.get(name, 0.0) + count
+        counts = dict(self.replica.in_flight_by_class)
         foreign = (batch_of(state, now) or 0) - state.in_flight
         if foreign > 0:
-            self._mix[policy.default_class] = self._mix.get(policy.default_class, 0.0) + foreign
+            counts[policy.default_class] = counts.get(policy.default_class, 0) + foreign
+        self._mix.window_s = self.pilot.rules.dwell_s
+        self._mix.saw(counts, now)
 
 
 class AnswerWatch(NamedTuple):

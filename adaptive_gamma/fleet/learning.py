@@ -16,7 +16,7 @@ from adaptive_gamma.fleet.state_file import StateFile
 from adaptive_gamma.fleet.window import DraftCounts
 from adaptive_gamma.policy import Policy, with_curves
 from adaptive_gamma.roofline import AcceptanceCurve
-from adaptive_gamma.routing.learn import AcceptanceLearner, LearnedCurve
+from adaptive_gamma.routing.learn import AcceptanceLearner, LearnedCurve, table_change
 from adaptive_gamma.routing.replica import GammaSetting
 
 if TYPE_CHECKING:
@@ -30,8 +30,6 @@ STATE_FORMAT = "adaptive-gamma/learned/v1"
 _REVIEW_S = 1.0
 _REPORTING_S = 60.0
 """A replica whose requests reported acceptance by position this lately needs no taking apart of its counters."""
-_OFF_BY = 0.03
-"""Relative error of the expected tokens in force from which another table is worth while."""
 _FAULTS = (ArithmeticError, ValueError, LookupError)
 
 
@@ -301,25 +299,19 @@ class FleetLearning:
         if self._building is not None or now - self._built_at < self._settings.rebuild_s:
             return
         learned = self.learner(self._family).curves(now)
-        drifted = frozenset(name for name, each in learned.items() if each.drifted)
-        if not drifted:
-            if self._drifted_in_force:
-                self._drifted_in_force, self._built_at = drifted, now
-                self._put_in_force(self._policy)
-                _log.info("no class is off any more: the table of the policy file is in force again")
+        change = table_change(learned, self._in_force.curves, self._drifted_in_force)
+        if change is None:
             return
-        if drifted == self._drifted_in_force and not any(self._off(name, learned[name]) for name in drifted):
-            return
-        curves = {name: each.curve for name, each in learned.items() if any(each.trials)}
         self._built_at = now
-        self._building = asyncio.get_running_loop().create_task(self._build(self._policy, curves, drifted))
+        if change.curves is None:
+            self._drifted_in_force = change.drifted
+            self._put_in_force(self._policy)
+            _log.info("no class is off any more: the table of the policy file is in force again")
+            return
+        self._building = asyncio.get_running_loop().create_task(
+            self._build(self._policy, change.curves, change.drifted)
+        )
         self._building.add_done_callback(self._built)
-
-    def _off(self, name: str, learned: LearnedCurve) -> bool:
-        gamma = len(learned.trials)
-        expected = learned.curve.expected_tokens(gamma)
-        error = abs(self._in_force.curves[name].expected_tokens(gamma) - expected)
-        return error > max(_OFF_BY * expected, 2.0 * learned.tokens_error)
 
     async def _build(self, base: Policy, curves: Mapping[str, AcceptanceCurve], drifted: frozenset[str]) -> None:
         policy = await asyncio.to_thread(with_curves, base, curves)

@@ -2,6 +2,7 @@
 
 from adaptive_gamma.routing.affinity import BLOCK_CHARACTERS, LARGEST_PREFIX, AffinityIndex, Locality
 from adaptive_gamma.routing.capability import STRUCTURED_OUTPUT, is_capable
+from adaptive_gamma.routing.class_mix import ClassMix
 from adaptive_gamma.routing.classify import (
     CLASSES,
     ClassRule,
@@ -32,6 +33,7 @@ __all__ = [
     "AffinityIndex",
     "Alternative",
     "Candidate",
+    "ClassMix",
     "ClassRule",
     "Counterfactual",
     "Decision",

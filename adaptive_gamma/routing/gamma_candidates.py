@@ -49,7 +49,7 @@ class GammaCandidate:
 
     gamma: int
     tokens_per_s: float
-    """Of the whole replica, at its mean load."""
+    """Of the whole replica, at its usual load."""
     tpot_s: float
     """Time per output token of the slowest class in the mix, at its highest load lately."""
     forbidden: str | None
@@ -100,7 +100,7 @@ class GammaScores:
         return math.fsum(share * self._expected(name, gamma) for name, share in self._mix.items())
 
     def tokens_per_s(self, load: float, gamma: int) -> float:
-        """Of the whole replica at a mean number of sequences (below 1 counts as 1)."""
+        """Of the whole replica at a number of sequences (below 1 counts as 1)."""
         load = max(load, 1.0)
         return load * self.tokens_per_step(gamma) / self.step_seconds(load, gamma)
 

@@ -24,7 +24,7 @@ class GammaRules:
     """When a gamma may be changed. Seconds, and shares of tokens per second."""
 
     dwell_s: float = 60.0
-    min_gain: float = 0.05
+    min_gain: float = 0.01
     probe_every_s: float = 300.0
 
 
@@ -93,7 +93,7 @@ class GammaInputs:
     largest: int | None
     """The most the engine can draft."""
     load: float | None
-    """Mean number of sequences in its batch lately."""
+    """Usual number of sequences in its batch lately (``LoadTrack.usual``)."""
     peak: int | None
     """The most there were in the last ``dwell_s`` seconds."""
     policy: GammaPrices

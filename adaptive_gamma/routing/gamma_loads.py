@@ -13,6 +13,7 @@ __all__ = ["LoadTrack", "Loads", "drafted_at", "gamma_for", "mean_load", "median
 Loads: TypeAlias = tuple[tuple[float, float], ...]
 """(sequences in the batch, share of the time with so many), loads rising; the shares sum to 1."""
 
+_NO_LOAD = 1e-6
 _LEAST_SHARE = 1e-3
 """A load with less of the time is not worth a price of its own."""
 
@@ -43,16 +44,22 @@ def median_load(loads: Loads) -> float | None:
 
 
 class LoadTrack:
-    """Mean, highest and usual loads of late.
+    """Usual and highest load of late, and all loads of late with their shares of the time.
+
+    The usual load is the mean over sequences, not over time: the batch that a token is computed in. Five busy minutes
+    with 30 sequences and five quiet ones with 2 have nearly all their tokens at 30, and that is what gamma must suit.
+    It is the mean of the squares over the mean; at a steady load it is that load. A load that has fallen for good would
+    be remembered for minutes so, and therefore it is never above the highest of the last quarter of the window.
 
     Args:
         window_s: how far back the highest load counts, and the half-life of the distribution; a quarter of it is the
-            half-life of the mean.
+            half-life of the means.
     """
 
     def __init__(self, window_s: float) -> None:
         self.window_s = window_s
-        self._mean: float | None = None
+        self._means: tuple[float, float] | None = None
+        """Of the load and of its square, over time."""
         self._at = 0.0
         self._falling: deque[tuple[float, int]] = deque()
         """(time, load): the loads that no later one has reached, the highest first."""
@@ -61,11 +68,14 @@ class LoadTrack:
 
     def saw(self, load: int, at: float) -> None:
         """The load at a moment. One seen at an earlier moment than the last counts as seen with it."""
-        if self._mean is None:
-            self._mean, self._at, self._seconds = float(load), at, {load: 1.0}
+        new = float(load), float(load) ** 2
+        if self._means is None:
+            self._means, self._at, self._seconds = new, at, {load: 1.0}
         elif at > self._at:
             elapsed = at - self._at
-            self._mean += (load - self._mean) * (1.0 - 0.5 ** (elapsed * 4.0 / self.window_s))
+            share = 1.0 - 0.5 ** (elapsed * 4.0 / self.window_s)
+            first, second = self._means
+            self._means = first + (new[0] - first) * share, second + (new[1] - second) * share
             self._note(load, elapsed)
             self._at = at
         falling = self._falling
@@ -74,9 +84,14 @@ class LoadTrack:
         falling.append((self._at, load))
         self._forget(self._at)
 
-    def mean(self, now: float) -> float | None:
-        """None when nothing was seen within the window."""
-        return self._mean if self._mean is not None and now - self._at <= self.window_s else None
+    def usual(self, now: float) -> float | None:
+        """As described, 0 without any sequences; None when nothing was seen within the window."""
+        if self._means is None or now - self._at > self.window_s:
+            return None
+        first, second = self._means
+        lately = next((load for at, load in self._falling if at >= now - self.window_s / 4.0), None)
+        usual = second / first if first > _NO_LOAD else 0.0
+        return usual if lately is None else min(usual, float(lately))
 
     def peak(self, now: float) -> int | None:
         """The highest in the window; None when nothing was seen within it."""
@@ -88,7 +103,7 @@ class LoadTrack:
 
         None when nothing was seen within the window.
         """
-        if self.mean(now) is None:
+        if self.usual(now) is None:
             return None
         busy = {load: seconds for load, seconds in self._seconds.items() if load > 0}
         whole = math.fsum(busy.values())

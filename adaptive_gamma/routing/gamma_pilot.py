@@ -14,6 +14,8 @@ from adaptive_gamma.routing.set_gamma import choose_gamma
 
 __all__ = ["GammaPilot"]
 
+_FIRST_LOOK = 0.25
+"""Share of a dwell after which a gamma that nobody chose may be changed."""
 _SCHEDULES_A_DWELL = 12.0
 """A schedule prices every gamma at every batch, some ms of work: what was made a twelfth of a dwell ago will do."""
 
@@ -22,7 +24,8 @@ class GammaPilot:
     """Applies ``choose_gamma``, or ``choose_schedule``, to one replica. The one who acts on its decisions tells it what
     came of them.
 
-    The first change is not made before one dwell has passed, so that there is a load to speak of.
+    The first change is not made before a quarter of a dwell has passed, so that there is a load to speak of. It need
+    not wait for longer, as the gamma that an engine starts with answers to no load.
 
     Args:
         replica: its name.
@@ -35,7 +38,7 @@ class GammaPilot:
         self.replica = replica
         self.rules = rules
         self.loads = LoadTrack(rules.dwell_s)
-        self.memory = GammaMemory(changed_at=start)
+        self.memory = _fresh(start, rules)
         self.last: GammaDecision | None = None
         """The last decision."""
         self._schedules = schedules
@@ -80,7 +83,7 @@ class GammaPilot:
             gamma=gamma,
             largest=largest,
             smallest=smallest,
-            load=self.loads.mean(now),
+            load=self.loads.usual(now),
             peak=self.loads.peak(now),
             loads=self.loads.shares(now) if self._schedules else None,
             largest_batch=largest_batch,
@@ -113,7 +116,7 @@ class GammaPilot:
 
     def forget(self, at: float) -> None:
         """The engine began anew with a gamma of its own: what its past changes taught does not hold."""
-        self.memory = GammaMemory(changed_at=at)
+        self.memory = _fresh(at, self.rules)
         self.loads = LoadTrack(self.rules.dwell_s)
         self._ratio = self._made = None
 
@@ -126,3 +129,8 @@ class GammaPilot:
         made = schedule_for(inputs)
         self._made = None if made is None else (inputs.now, given, made)
         return replace(inputs, schedule=made)
+
+
+def _fresh(at: float, rules: GammaRules) -> GammaMemory:
+    """Of a replica that begins at a moment."""
+    return GammaMemory(changed_at=at - (1.0 - _FIRST_LOOK) * rules.dwell_s)

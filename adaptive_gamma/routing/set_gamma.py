@@ -3,7 +3,7 @@
 ``choose_gamma`` looks for one gamma for all loads. ``decide_change``, which says whether now is the time, does so for
 a schedule too, of which more in :mod:`.gamma_schedule`.
 
-The gamma wanted is the one with the highest predicted tokens per second at the mean load and for the mix of classes of
+The gamma wanted is the one with the highest predicted tokens per second at the usual load and for the mix of classes of
 late, among those that keep within the capture limit and the SLO at the highest load of the last ``dwell_s`` seconds.
 It replaces the one in force only when nothing speaks against a change (``GammaDecision.reason``):
 
