@@ -9,19 +9,19 @@ import time
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
-from .cases import Plan, Unit, absent, full_plan, quick_plan, work
 from .claims import claims_of
 from .page import page_of
+from .plan import Plan, Unit, full_plan, quick_plan
 from .results import Results
+from .work import work
 
 _PAGE = Path(__file__).resolve().parents[2] / "docs" / "control.md"
 
 
 def run(plan: Plan, processes: int) -> Results:
-    """Do all units of a plan that can be done here."""
-    left_out = tuple(case for case in plan.traces if absent(case))
-    units = [unit for unit in plan.units() if unit[0] != "trace" or unit[1] not in left_out]
-    results = Results(plan, left_out)
+    """Do all units of a plan."""
+    units = plan.units()
+    results = Results(plan)
     if processes == 1:
         for unit in units:
             _take(results, unit, work(unit))
@@ -34,8 +34,14 @@ def run(plan: Plan, processes: int) -> Results:
 
 def _take(results: Results, unit: Unit, result: object) -> None:
     results.take(unit, result)
-    name = unit[1].key if unit[0] == "trace" else " ".join(str(part) for part in unit[1:])
+    name = " ".join(str(getattr(part, "key", part)) for part in unit[1:])
     print(f"done: {unit[0]} {name}", file=sys.stderr, flush=True)
+
+
+def _cpu_s() -> float:
+    """Of this process and its workers, which have ended."""
+    times = os.times()
+    return times.user + times.system + times.children_user + times.children_system
 
 
 def main() -> int:
@@ -53,9 +59,10 @@ def main() -> int:
         output.write_text(page_of(results), encoding="utf-8")
     for claim in claims_of(results):
         print(f"{'met    ' if claim.met else 'NOT MET'}  {claim.where}: {claim.text}")
-    for case in results.left_out:
-        print(f"left out: {case.title} (the public file is not beside the checkout)")
-    print(f"{time.monotonic() - began:.0f} s" + (f"; written: {output}" if output is not None else ""))
+    print(
+        f"{time.monotonic() - began:.0f} s, {_cpu_s():.0f} s of CPU"
+        + (f"; written: {output}" if output is not None else "")
+    )
     return 0
 
 

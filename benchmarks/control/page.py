@@ -5,26 +5,27 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from adaptive_gamma.policy.export import ScheduleOptions, ServerOptions, export_policy
-from adaptive_gamma.routing import GammaRules
-from adaptive_gamma.simulation.control import CHOSEN, CONTROL, DEFAULTS, ORACLE, contestants, start_gamma
+from adaptive_gamma.simulation.control import CONTROL, ORACLE, ControlRules, contestants, start_gamma
 
-from .cases import MARGINS, POLICY, REPLICAS, SEQUENCES, TraceCase, policy
-from .claims import claims_of
-from .results import Results
+from .claims import claims_of, spread
+from .plan import TraceCase
+from .results import Results, mean
+from .work import BELIEVED, LATER_S, MARGINS, POLICY, REPLICAS, SEQUENCES, TRUTH, policy
 
 __all__ = ["page_of"]
 
 
 def page_of(results: Results) -> str:
     """The page as Markdown; the same results give the same page."""
-    parts = [_head(results), _verdict(results)]
-    parts += [_trace(results, case) for case in results.cases]
-    parts += [_held(results), _fall(results), _edges(results), _margin(results), _contestants(), _LIMITS]
+    parts = [_head(results), _verdict(results), _losses(results)]
+    parts += [_trace(results, case) for case in results.plan.traces]
+    parts += [_held(results), _fall(results), _edges(results), _recovery(results), _margin(results)]
+    parts += [_contestants(), _LIMITS]
     return "\n\n".join(parts) + "\n"
 
 
 def _head(results: Results) -> str:
-    rules, learning = CHOSEN.gamma, CHOSEN.learning
+    rules, learning = ControlRules().gamma, ControlRules().learning
     lines = [
         "# The closed loop in simulation",
         "",
@@ -33,13 +34,17 @@ def _head(results: Results) -> str:
         f"The fleet is {REPLICAS} simulated replicas of `{POLICY}` ({SEQUENCES} sequences each at most), started with"
         f" gamma {start_gamma(policy())}, what a model card would advise. The loop is the code that serves traffic:"
         " `decide` routes each request, `choose_gamma` looks at each replica once a second, `AcceptanceLearner` hears"
-        f" from each finished request. Its rules are the defaults of `serve` (dwell {rules.dwell_s:g} s, half-life"
-        f" {learning.half_life_s:g} s, at most one table built in {learning.rebuild_s:g} s) but for the least gain that"
-        f" changes a gamma, {rules.min_gain:.0%} instead of {GammaRules().min_gain:.0%}; how that was chosen stands"
-        f" below, and `{DEFAULTS}` is the loop without it.",
+        f" from each finished request. Its rules are the defaults of `serve`: dwell {rules.dwell_s:g} s, half-life"
+        f" {learning.half_life_s:g} s, at most one table built in {learning.rebuild_s:g} s, and a gamma changes for a"
+        f" gain of {rules.min_gain:.0%} or twice the noise that is measured, whichever is more. It knows what a sidecar"
+        " knows: gauges and counters once a second, its own open requests, and what finished requests report.",
     ]
-    for case in results.left_out:
-        lines += ["", f"Left out, because the public file is not beside the checkout: {case.title}."]
+    synthetic = [case.title for case in results.plan.traces if any(s.file is None for s in case.sources)]
+    if synthetic:
+        lines += [
+            "",
+            f"The public traces are not beside the checkout; synthetic ones stand in: {', '.join(synthetic)}.",
+        ]
     return "\n".join(lines)
 
 
@@ -49,58 +54,106 @@ def _verdict(results: Results) -> str:
     rows = [[claim.where, claim.text, "met" if claim.met else "**not met**"] for claim in claims]
     return (
         f"## Claims: {met} of {len(claims)} met\n\n"
-        "Compared before rounding; a difference of a thousandth counts, in either direction.\n\n"
+        "Compared before rounding; a difference of a thousandth counts, in either direction. A claim is met when it"
+        " holds with every seed; in brackets the seeds' least and greatest difference.\n\n"
         + _table(["where", "claim", ""], rows)
     )
 
 
-def _trace(results: Results, case: TraceCase) -> str:
-    oracle, rows = results.oracle(case), results.rows[case.key]
-    table = [
+def _losses(results: Results) -> str:
+    """What is known of each comparison that is lost."""
+    lost = dict.fromkeys(each for claim in claims_of(results) for each in claim.lost)
+    rows = [
         [
-            f"**{row['name']}**" if row["name"] == CONTROL else row["name"],
-            f"{row['latency_s']:.3f}",
-            f"{row['latency_s'] / oracle['latency_s'] - 1.0:+.1%}",
-            f"{row['p99_s']:.2f}",
-            f"{row['tokens_per_second']:,.1f}",
-            f"{row['tokens_per_second'] / oracle['tokens_per_second']:.2%}",
-            "-" if row["gamma"] is None else f"{row['gamma']:.2f}",
-            f"{row['batch']:.1f}",
-            "" if row["changes"] is None else str(row["changes"]),
-            "" if row["rebuilds"] is None else str(row["rebuilds"]),
+            each.case.title,
+            f"{each.one} against {each.other}",
+            spread(results.over(each.case, each.one, each.other, "latency_s"), 2),
+            spread(results.over(each.case, each.one, each.other, "later_s"), 2),
+            spread(results.over(each.case, ORACLE, each.other, "latency_s"), 2),
         ]
-        for row in rows
+        for each in lost
     ]
-    heads = ["", "mean latency s", "vs oracle", "p99 s", "tokens/s", "of oracle", "gamma", "batch", "changes", "tables"]
+    heads = ["", "mean latency of", "", f"after the first {LATER_S:g} s", "the oracle against the same"]
+    found = _table(heads, rows) if rows else "No comparison of latencies is lost."
+    return (
+        "## Where it is not better, and why\n\n" + found + "\n\n"
+        "Where the oracle does not win either, no choice of gamma can: the load hardly leaves the range of "
+        "one gamma, and a server that happens to be started with it is as good as it gets. The loop starts "
+        f"with gamma {start_gamma(policy())} like every server that nobody has tuned, and has to find that "
+        "one; what is left after the first minutes are its margin and its dwell. The schedule for vLLM is our"
+        " own export, made with the very mix of classes and mean context that the trace will have, and "
+        "followed at every step without a dwell: the loop knows neither beforehand. On held loads the oracle "
+        "is given more than the load: it takes another gamma for each mix of classes in a batch, from one "
+        "step to the next, which tells most where a batch is a single request; what the best single gamma of "
+        "the load makes is named beside it."
+    )
+
+
+def _trace(results: Results, case: TraceCase) -> str:
+    table = []
+    for name in results.names(case):
+        rows = results.runs(case, name)
+        row = rows[0]
+        shares = results.over(case, name, ORACLE, "tokens_per_second")
+        table.append(
+            [
+                f"**{name}**" if name == CONTROL else name,
+                f"{mean(rows, 'tokens_per_second'):,.1f}",
+                f"{sum(shares) / len(shares):.2%}",
+                f"{mean(rows, 'latency_s'):.3f}",
+                "" if name == ORACLE else spread(results.over(case, name, ORACLE, "latency_s")),
+                f"{mean(rows, 'p99_s'):.2f}",
+                f"{mean(rows, 'tpot_ms'):.2f}",
+                "-" if row["gamma"] is None else f"{mean(rows, 'gamma'):.2f}",
+                f"{mean(rows, 'batch'):.1f}",
+                f"{mean(rows, 'busy'):.0%}",
+                "" if row["changes"] is None else f"{mean(rows, 'changes'):.0f}",
+                "" if row["rebuilds"] is None else f"{mean(rows, 'rebuilds'):.1f}",
+            ]
+        )
+    heads = [
+        "", "tokens/s", "of oracle", "mean latency s", "vs oracle", "p99 s", "TPOT ms", "gamma", "batch", "busy",
+        "changes", "tables",
+    ]  # fmt: skip
+    seeds = ", ".join(str(seed) for seed in case.seeds)
+    several = (
+        f"Means over seeds {seeds}; what no claim is about ran with seed {case.seeds[0]} only."
+        if len(case.seeds) > 1
+        else f"Seed {seeds}."
+    )
     return (
         f"## {case.title}\n\n"
-        f"{_capital(case.text)}; {rows[0]['requests']:,} requests, seed {case.seed}. Changes of gamma in the whole"
-        " fleet; tables built from what was learned.\n\n" + _table(heads, table)
+        f"{_capital(case.text)}; {results.rows[case.key][0]['requests']:,} requests. {several} Changes of gamma in the"
+        " whole fleet; tables built from what was learned.\n\n" + _table(heads, table)
     )
 
 
 def _held(results: Results) -> str:
-    loads = list(results.held)
-    names = list(results.held[loads[0]])
-    rows = [
-        [
-            f"**{name}**" if name == CONTROL else name,
-            *(
-                f"{results.held[load][name]:,.0f}"
-                if name == ORACLE
-                else f"{results.held[load][name] / results.held[load][ORACLE]:.1%}"
-                for load in loads
-            ),
-        ]
-        for name in names
-    ]
+    plan = results.plan
+    loads, names = plan.loads, list(results.held[plan.loads[0], plan.held_seeds[0]])
+    rows = []
+    for name in names:
+        if name == ORACLE:
+            tokens = [[results.held[load, seed][ORACLE] for seed in plan.held_seeds] for load in loads]
+            rows.append([name, *(f"{sum(each) / len(each):,.0f}" for each in tokens)])
+            continue
+        shares = [results.held_shares(load, name) for load in loads]
+        rows.append(
+            [
+                f"**{name}**" if name == CONTROL else name,
+                *(f"{sum(each) / len(each):.1%}" for each in shares),
+            ]
+        )
+    ours = [results.held_shares(load, CONTROL) for load in loads]
+    rows.append([f"{CONTROL}, by seed", *(f"{min(each):.1%} to {max(each):.1%}" for each in ours)])
+    seeds = ", ".join(str(seed) for seed in plan.held_seeds)
     return (
         "## Held loads\n\n"
         "On a trace that the fleet keeps up with, tokens/s is what arrives, whoever serves it. So here the load"
         " is held:"
         " as many requests open for each replica as the column says, half structured and half chat, after"
-        f" {results.plan.held_s * 0.375:.0f} s of warm-up. Share of the oracle's tokens/s; the oracle in tokens/s. Each"
-        " column is one draw of lengths and luck, good to some tenths of a percent: a share above 100 % is that, or the"
+        f" {plan.held_s * 0.375:.0f} s of warm-up. Share of the oracle's tokens/s; the oracle in tokens/s. Means over"
+        f" seeds {seeds} of lengths and luck, good to some tenths of a percent: a share above 100 % is that, or the"
         " oracle's own short sight (it picks the best gamma for the batch as it is, not for the prompts to come).\n\n"
         + _table(["open per replica", *(str(load) for load in loads)], rows)
     )
@@ -137,15 +190,19 @@ def _fall(results: Results) -> str:
 
 
 def _edges(results: Results) -> str:
-    gamma, pool = results.gamma_edge, results.pool_edge
+    gamma, pool = results.gamma_edges[0], results.pool_edges[0]
     rows = [
-        [f"{margin:.2%}", str(most), "; ".join(gamma["changes"][margin]) or "none"]
-        for margin, most in gamma["most"].items()
+        [
+            f"{margin:.2%}",
+            ", ".join(str(edge["most"][margin]) for edge in results.gamma_edges),
+            "; ".join(gamma["changes"][margin]) or "none",
+        ]
+        for margin in gamma["most"]
     ]
     sides = [
         [
             name,
-            str(pool[name]["switches"]),
+            ", ".join(str(edge[name]["switches"]) for edge in results.pool_edges),
             f"{pool[name]['least']:.0%} to {pool[name]['most']:.0%}",
             f"{pool[name]['low']:.1%}",
             f"{pool[name]['high']:.1%}",
@@ -158,18 +215,40 @@ def _edges(results: Results) -> str:
         f"One replica, chat only; the table has gamma {gamma['below']} to batch {gamma['edge'] - 1} and"
         f" {gamma['above']} from {gamma['edge']}. 31 requests are open in even seconds and 33 in odd ones, for"
         f" {gamma['seconds']:.0f} s. By least gain:\n\n"
-        + _table(["least gain", "most changes in a minute", "changes"], rows)
+        + _table(["least gain", "most changes in a minute, by seed", "changes, first seed"], rows)
         + "\n\nA table followed to the letter changes 60 times a minute there.\n\n"
         f"A speculative replica (gamma {pool['gamma']}, acceptance such that it pays up to batch 32 and not beyond)"
         " beside a plain one, 62 and 66 requests open in all. Single requests go to both pools, as they must for both"
         " to be used: the price of each falls as the other fills. What must not be is that the class moves to and fro:"
         " \n\n"
         + _table(
-            ["", "most switches of the majority of 10 s in a minute", "share to speculative, by 10 s",
-             "in even seconds", "in odd seconds", "changes of gamma"],
+            ["", "most switches of the majority of 10 s in a minute, by seed", "share to speculative, by 10 s",
+             "in even seconds", "in odd seconds", "changes of gamma (first seed)"],
             sides,
         )
     )  # fmt: skip
+
+
+def _recovery(results: Results) -> str:
+    classes = results.recoveries[0]
+    rows = [
+        [
+            each["name"],
+            f"{TRUTH[each['name']][0]:.2f}, then {TRUTH[each['name']][1]:.2f}",
+            f"{each['true']:.3f}",
+            f"{each['believed']:.3f}",
+            *(f"{found[k]['learned']:.3f} ({found[k]['error']:+.1%})" for found in results.recoveries),
+        ]
+        for k, each in enumerate(classes)
+    ]
+    seeds = [f"learned, seed {seed}" for seed in results.plan.fact_seeds]
+    return (
+        "## Classes told apart by counters alone\n\n"
+        "Six speculative replicas with gamma 4 serve three classes, 5 requests/s in all, for 240 s. No request reports"
+        " anything. What the learner gets are the replicas' totals by draft position once a second and how long"
+        f" requests of each class were open there; it believes {BELIEVED[0]:.2f}, then {BELIEVED[1]:.2f} of every class"
+        " beforehand. E(4), tokens of a step:\n\n" + _table(["", "true acceptance", "true", "believed", *seeds], rows)
+    )
 
 
 def _margin(results: Results) -> str:
@@ -183,11 +262,8 @@ def _margin(results: Results) -> str:
         " for it."
         " Mean latency over the oracle's, by least gain (the policy file is right there, so nothing is learned):\n\n"
         + _table(["", *(f"{margin:.1%}" for margin in MARGINS)], rows)
-        + "\n\nGammas are predicted without noise here, so the smaller the better, as far as the dwell lets it."
-        " 1 % is the"
-        " least noise that benchmarks of speculation report (1-10 %, vLLM PR #52228). In service the margin is"
-        " the larger"
-        " of this and twice the noise measured."
+        + "\n\nTwice the measured noise is the margin where that is more, so that a smaller least gain changes little"
+        " once a replica has been looked at for some minutes."
     )
 
 
@@ -229,7 +305,8 @@ def _schedules(family: str | None) -> str:
 
 _LIMITS = """## What the simulation leaves out
 
-- Step times are those of the policy, to which loop, schedule and oracle are privy: no noise, no error of the model.
+- Step times are those of the policy, to which loop, schedule and oracle are privy: no error of the model. The noise
+  that the loop measures is that of drafts, prompts and loads.
 - A change of gamma costs nothing and holds from the next step on for every sequence of the replica. Engines that take
   gamma with each request change as requests come and go, and acceptance dips after a raise on some of them.
 - Requests report acceptance by position when they end, as vLLM does where it is asked to. Where an engine tells less,

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
-from adaptive_gamma.simulation.control import CONTROL, ORACLE
+from adaptive_gamma.simulation.control import ORACLE
 
-from .cases import Plan, TraceCase, Unit
+from .plan import Plan, TraceCase, Unit
 
-__all__ = ["Results", "Row"]
+__all__ = ["Results", "Row", "mean"]
 
 Row = dict[str, Any]
+
+
+def mean(rows: Sequence[Row], field: str) -> float:
+    """Of a field that no row lacks."""
+    return sum(float(row[field]) for row in rows) / len(rows)
 
 
 class Results:
@@ -18,26 +24,22 @@ class Results:
 
     Args:
         plan: what is run.
-        left_out: its cases that cannot be run here.
     """
 
-    def __init__(self, plan: Plan, left_out: tuple[TraceCase, ...]) -> None:
+    def __init__(self, plan: Plan) -> None:
         self.plan = plan
-        self.left_out = left_out
         self.rows: dict[str, list[Row]] = {}
-        """By case, contestants in their order."""
-        self.held: dict[int, dict[str, float]] = {}
-        """By load, tokens a second of each contestant."""
+        """By case, contestants in their order, and of each its seeds."""
+        self.held: dict[tuple[int, int], dict[str, float]] = {}
+        """By load and seed, tokens a second of each contestant."""
         self.margins: dict[tuple[int, float], dict[str, float]] = {}
         self.falls: dict[bool, list[Row]] = {False: [], True: []}
-        """By whether gammas are set."""
-        self.gamma_edge: Row = {}
-        self.pool_edge: Row = {}
-
-    @property
-    def cases(self) -> list[TraceCase]:
-        """Those that were run."""
-        return [case for case in self.plan.traces if case.key in self.rows]
+        """By whether gammas are set, one a seed."""
+        self.gamma_edges: list[Row] = []
+        """One a seed."""
+        self.pool_edges: list[Row] = []
+        self.recoveries: list[list[Row]] = []
+        """One a seed, of each its classes."""
 
     def take(self, unit: Unit, result: Any) -> None:
         """Take in the result of a unit."""
@@ -45,27 +47,33 @@ class Results:
         if kind == "trace":
             rows = self.rows.setdefault(unit[1].key, [])
             rows += result
-            rows.sort(key=lambda row: int(row["place"]))
+            rows.sort(key=lambda row: (int(row["place"]), int(row["seed"])))
         elif kind == "held":
-            self.held[unit[1]] = result
+            self.held[unit[1], unit[2]] = result
         elif kind == "margin":
             self.margins[unit[1], unit[2]] = result
         elif kind == "fall":
             self.falls[unit[2]].append(result)
         elif kind == "gamma edge":
-            self.gamma_edge = result
+            self.gamma_edges.append(result)
+        elif kind == "pool edge":
+            self.pool_edges.append(result)
         else:
-            self.pool_edge = result
+            self.recoveries.append(result)
 
-    def row(self, case: TraceCase, name: str) -> Row:
-        return next(row for row in self.rows[case.key] if row["name"] == name)
+    def names(self, case: TraceCase) -> list[str]:
+        """Those that ran, in their order."""
+        return list(dict.fromkeys(row["name"] for row in self.rows[case.key]))
 
-    def loop(self, case: TraceCase) -> Row:
-        """The closed loop's row."""
-        return self.row(case, CONTROL)
+    def runs(self, case: TraceCase, name: str) -> list[Row]:
+        """Of one contestant, by seed."""
+        return [row for row in self.rows[case.key] if row["name"] == name]
 
-    def oracle(self, case: TraceCase) -> Row:
-        return self.row(case, ORACLE)
+    def over(self, case: TraceCase, name: str, other: str, field: str) -> list[float]:
+        """By seed that both ran with: a figure of one over the same of the other."""
+        others = {row["seed"]: float(row[field]) for row in self.runs(case, other)}
+        return [float(row[field]) / others[row["seed"]] for row in self.runs(case, name) if row["seed"] in others]
 
-    def fixed(self, case: TraceCase) -> list[Row]:
-        return [row for row in self.rows[case.key] if row["name"].startswith("fixed-")]
+    def held_shares(self, load: int, name: str) -> list[float]:
+        """By seed: tokens a second at a held load over the oracle's."""
+        return [rates[name] / rates[ORACLE] for (at, _), rates in sorted(self.held.items()) if at == load]

@@ -13,9 +13,7 @@ from adaptive_gamma.policy import Policy, load_policy
 from adaptive_gamma.roofline import AcceptanceCurve
 from adaptive_gamma.routing import GammaRules
 from adaptive_gamma.simulation.control import (
-    CHOSEN,
     CONTROL,
-    DEFAULTS,
     ControlRules,
     LearningRules,
     contestants,
@@ -55,7 +53,7 @@ def swing_world(seconds: float, scale: float = 1.0, truth: tuple[float, float] |
     return World(workload, policy(), [ReplicaPlan("spec", True, policy().max_gamma)], 3, true)
 
 
-def test_its_rules_are_the_defaults_of_serve_but_for_the_margin() -> None:
+def test_its_rules_are_the_defaults_of_serve() -> None:
     control, learn, learning = ControlSettings(), LearnSettings(), LearningRules()
     assert ControlRules().gamma == GammaRules(control.dwell_s, control.min_gain, control.probe_every_s)
     assert (learning.half_life_s, learning.settle_s, learning.rebuild_s) == (
@@ -63,7 +61,6 @@ def test_its_rules_are_the_defaults_of_serve_but_for_the_margin() -> None:
         learn.settle_s,
         learn.rebuild_s,
     )
-    assert ControlRules(gamma=GammaRules(min_gain=CHOSEN.gamma.min_gain)) == CHOSEN
 
 
 def test_every_contestant_serves_every_token_and_the_same_run_twice_is_the_same() -> None:
@@ -71,7 +68,7 @@ def test_every_contestant_serves_every_token_and_the_same_run_twice_is_the_same(
     field = contestants(policy(), 4, 64)
     names = [each.name for each in field]
     assert len(set(names)) == len(names)
-    assert {CONTROL, DEFAULTS, "vllm-schedule", "vllm-schedule-0", "sglang-adaptive", "oracle"} <= set(names)
+    assert {CONTROL, "vllm-schedule", "vllm-schedule-0", "sglang-adaptive", "oracle"} <= set(names)
     assert {f"fixed-{gamma}" for gamma in range(1, 9)} <= set(names)
     for contestant in field:
         session, _ = contestant.start(world)
@@ -89,7 +86,7 @@ def test_every_contestant_serves_every_token_and_the_same_run_twice_is_the_same(
 
 def test_gammas_follow_the_load_and_dwell() -> None:
     world = swing_world(150.0, scale=0.7)
-    session, loop = control_session(world, policy(), pools(6, 2, 0, 64), CHOSEN)
+    session, loop = control_session(world, policy(), pools(6, 2, 0, 64), ControlRules())
     run_session(session, "", "")
     assert loop.changes
     assert all(change.reason == "gain" for change in loop.changes)
@@ -103,7 +100,7 @@ def test_gammas_follow_the_load_and_dwell() -> None:
 
 def test_another_drafter_than_the_files_is_found_out() -> None:
     world = swing_world(90.0, truth=(0.5, 0.5))
-    session, loop = control_session(world, policy(), pools(6, 4, 0, 64), CHOSEN)
+    session, loop = control_session(world, policy(), pools(6, 4, 0, 64), ControlRules())
     run_session(session, "", "")
     assert loop.in_use.rebuilds >= 1
     for name in ("structured", "chat"):
@@ -148,7 +145,7 @@ def test_a_load_that_alternates_about_an_edge_changes_gamma_once_a_minute_at_mos
     assert len(swing.gammas) <= 2
 
 
-@pytest.mark.parametrize("rules", [ControlRules(set_gamma=False), CHOSEN], ids=["routing only", "gammas set"])
+@pytest.mark.parametrize("rules", [ControlRules(set_gamma=False), ControlRules()], ids=["routing only", "gammas set"])
 def test_a_load_that_alternates_about_an_edge_does_not_move_a_class_to_and_fro(rules: ControlRules) -> None:
     made = policy_with_an_edge(policy(), "chat", 6, 32)
     assert made.speedup("chat", 32, 6) > 0.999
@@ -161,14 +158,14 @@ def test_a_load_that_alternates_about_an_edge_does_not_move_a_class_to_and_fro(r
 def test_a_held_load_is_held() -> None:
     workload = queue_of_requests([("chat", 1.0)], policy().classes, 400, 1)
     world = World(workload, policy(), [ReplicaPlan("spec", True, 8)], 1)
-    session, _ = control_session(world, policy(), pools(4, 2, 0, 64), CHOSEN)
+    session, _ = control_session(world, policy(), pools(4, 2, 0, 64), ControlRules())
     run = hold(session, lambda now: 12, 30.0, 10.0)
     assert run.mean_load == pytest.approx(12.0, abs=0.05)
     expected = 12 * policy().expected_tokens("chat", 4) / policy().step_seconds(6, 4, 1200)
     assert 0.6 * expected < run.tokens_per_second < expected
     assert workload.arrival_s[: len(run.sent)] == [sent.at for sent in run.sent]
     with pytest.raises(ValueError, match="too few"):
-        hold(control_session(world, policy(), pools(4, 2, 0, 64), CHOSEN)[0], lambda now: 500, 30.0)
+        hold(control_session(world, policy(), pools(4, 2, 0, 64), ControlRules())[0], lambda now: 500, 30.0)
 
 
 def test_a_swinging_trace_keeps_its_requests_and_swings() -> None:

@@ -1,13 +1,12 @@
 """Closed loops in a simulation: acceptance learned, gammas set and requests routed by the functions that serve traffic.
 
 ``control_session`` closes the loop around a fleet, ``contestants`` are what it is compared with on the same requests
-and the same luck, ``hold`` keeps a load, and ``fall_of_acceptance`` and ``load_about_an_edge`` are its two hard cases.
+and the same luck, ``hold`` keeps a load, and ``fall_of_acceptance``, ``load_about_an_edge`` and
+``recovery_from_counters`` are its hard cases.
 """
 
 from adaptive_gamma.simulation.control.contestants import (
-    CHOSEN,
     CONTROL,
-    DEFAULTS,
     ORACLE,
     Contestant,
     class_mix_of,
@@ -27,13 +26,12 @@ from adaptive_gamma.simulation.control.facts import (
 from adaptive_gamma.simulation.control.held import HeldRun, Sent, hold, queue_of_requests
 from adaptive_gamma.simulation.control.learning import LearningRules, PolicyInUse, histogram_of
 from adaptive_gamma.simulation.control.loop import ControlLoop, ControlRules, GammaChange, control_session, settable
+from adaptive_gamma.simulation.control.recovery import Recovered, recovery_from_counters
 from adaptive_gamma.simulation.control.sglang import DEFAULT_TABLE, AdaptiveSlot, AdaptiveTable, SlotRule
 from adaptive_gamma.simulation.control.workloads import swinging
 
 __all__ = [
-    "CHOSEN",
     "CONTROL",
-    "DEFAULTS",
     "DEFAULT_TABLE",
     "ORACLE",
     "AdaptiveSlot",
@@ -46,6 +44,7 @@ __all__ = [
     "HeldRun",
     "LearningRules",
     "PolicyInUse",
+    "Recovered",
     "Sent",
     "SlotRule",
     "Swing",
@@ -60,6 +59,7 @@ __all__ = [
     "policy_with_an_edge",
     "pools",
     "queue_of_requests",
+    "recovery_from_counters",
     "settable",
     "start_gamma",
     "swinging",

@@ -11,7 +11,7 @@ from typing import TypeAlias
 
 from adaptive_gamma.policy import Policy
 from adaptive_gamma.policy.export import ScheduleOptions, ServerOptions, export_policy
-from adaptive_gamma.routing import GammaRules, GammaSchedule, ReplicaState, RequestNeeds, least_loaded
+from adaptive_gamma.routing import GammaSchedule, ReplicaState, RequestNeeds, least_loaded
 from adaptive_gamma.simulation.control.loop import ControlLoop, ControlRules, control_session
 from adaptive_gamma.simulation.control.sglang import AdaptiveTable
 from adaptive_gamma.simulation.replay.fleet_file import DEFAULT_MAX_NUM_SEQS
@@ -23,9 +23,7 @@ from adaptive_gamma.simulation.replay.session import Session
 from adaptive_gamma.simulation.replay.workload import Workload
 
 __all__ = [
-    "CHOSEN",
     "CONTROL",
-    "DEFAULTS",
     "ORACLE",
     "Contestant",
     "class_mix_of",
@@ -36,12 +34,7 @@ __all__ = [
 ]
 
 CONTROL = "control"
-DEFAULTS = f"{CONTROL}, default margin"
 ORACLE = "oracle"
-
-CHOSEN = ControlRules(gamma=GammaRules(min_gain=0.01))
-"""A margin of 1 %: the simulation measures gammas without noise, and 1 % is the least noise that benchmarks of
-speculation report. All else as `serve` has it."""
 
 _VLLM = "0.33"
 """The version whose rules the table keeps."""
@@ -57,6 +50,8 @@ class Contestant:
     meaning: str
     start: _Start
     """A session of a world that has not moved yet, and the loop around it if there is one."""
+    aside: bool = False
+    """Whether it only shows what a part of the loop is worth; no claim is about it."""
 
 
 def contestants(policy: Policy, count: int, max_num_seqs: int = DEFAULT_MAX_NUM_SEQS) -> list[Contestant]:
@@ -86,22 +81,19 @@ def contestants(policy: Policy, count: int, max_num_seqs: int = DEFAULT_MAX_NUM_
         Contestant(
             CONTROL,
             f"{loop}; gammas set while they run, acceptance learned, requests routed by `decide`",
-            closed(whole, CHOSEN),
-        ),
-        Contestant(
-            DEFAULTS,
-            f"the same with the margin that `serve` has by default, {GammaRules().min_gain:.0%}",
             closed(whole, ControlRules()),
         ),
         Contestant(
             f"{CONTROL}, no routing",
             "the same, but each request goes to the least loaded replica",
-            closed(whole, replace(CHOSEN, route=False)),
+            closed(whole, ControlRules(route=False)),
+            aside=True,
         ),
         Contestant(
             f"{CONTROL}, no learning",
             "the same as control, but the policy stays the file's; replicas' acceptance ratios are still seen",
-            closed(whole, replace(CHOSEN, learn=False)),
+            closed(whole, ControlRules(learn=False)),
+            aside=True,
         ),
         *(
             Contestant(
@@ -128,17 +120,21 @@ def contestants(policy: Policy, count: int, max_num_seqs: int = DEFAULT_MAX_NUM_
             lambda world: _least_loaded(world, _choosing(whole, lambda: AdaptiveTable(started))),
         ),
         Contestant(
-            "plain", f"{count} replicas without a drafter, least loaded", _uniform(pools(0, 0, count, max_num_seqs))
+            "plain",
+            f"{count} replicas without a drafter, least loaded",
+            _uniform(pools(0, 0, count, max_num_seqs)),
+            aside=True,
         ),
         Contestant(
             f"{CONTROL}, mixed fleet",
             f"{_mixed_text(count)} started with gamma {started}; gammas set, acceptance learned, routed by `decide`",
-            closed(mixed, CHOSEN),
+            closed(mixed, ControlRules()),
         ),
         Contestant(
             "routing only, mixed fleet",
             "the same mixed fleet; no gamma is set",
-            closed(mixed, replace(CHOSEN, set_gamma=False)),
+            closed(mixed, ControlRules(set_gamma=False)),
+            aside=True,
         ),
         Contestant(
             "least-loaded, mixed fleet",

@@ -1,4 +1,4 @@
-"""Three facts of the closed loop, each from a run of its own: it learns in time, routing follows, nothing flaps."""
+"""Facts of the closed loop, each from a run of its own: it learns in time, routing follows, nothing flaps."""
 
 from __future__ import annotations
 
@@ -19,7 +19,15 @@ from adaptive_gamma.simulation.replay.run import World
 from adaptive_gamma.simulation.replay.synthetic_trace import synthetic_trace
 from adaptive_gamma.simulation.replay.workload import Workload
 
-__all__ = ["Fall", "Swing", "fall_of_acceptance", "load_about_an_edge", "most_in_a_minute", "policy_with_an_edge"]
+__all__ = [
+    "Fall",
+    "Swing",
+    "fall_of_acceptance",
+    "load_about_an_edge",
+    "most_in_a_minute",
+    "poisson_requests",
+    "policy_with_an_edge",
+]
 
 _POSITIONS = 64
 _BLOCK_S = 10.0
@@ -86,7 +94,7 @@ def fall_of_acceptance(
         gamma: of the speculative replicas; None: what a model card would advise.
     """
     believed = with_curves(policy, {request_class: AcceptanceCurve.independent(before)})
-    workload = _poisson(believed.classes, (request_class, other_class), rate, seconds, seed)
+    workload = poisson_requests(believed.classes, (request_class, other_class), rate, seconds, seed)
     fallen = f"{request_class} after the fall"
     populations = [
         fallen if name == request_class and at >= at_s else name
@@ -209,7 +217,7 @@ def most_in_a_minute(times: Sequence[float]) -> int:
     return max((sum(start <= at < start + 60.0 for at in times) for start in times), default=0)
 
 
-def _poisson(classes: Sequence[str], used: Sequence[str], rate: float, seconds: float, seed: int) -> Workload:
+def poisson_requests(classes: Sequence[str], used: Sequence[str], rate: float, seconds: float, seed: int) -> Workload:
     """Requests of each class at ``rate`` a second, lengths as in the synthetic conversation trace."""
     rng = np.random.Generator(np.random.PCG64([seed, 4]))
     entries: list[tuple[float, int]] = []

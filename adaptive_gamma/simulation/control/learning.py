@@ -8,14 +8,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from adaptive_gamma.policy import Policy, with_curves
-from adaptive_gamma.routing.learn import AcceptanceLearner, LearnedCurve
+from adaptive_gamma.routing.learn import AcceptanceLearner, LearnedCurve, table_change
 from adaptive_gamma.simulation.replay.replica import DraftRun
 from adaptive_gamma.simulation.replay.workload import AcceptanceDraws
 
 __all__ = ["LearningRules", "PolicyInUse", "histogram_of"]
-
-_OFF_BY = 0.03
-"""Relative error of the expected tokens in use from which another table is worth while."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,19 +76,11 @@ class PolicyInUse:
         """Build the policy anew where acceptance has drifted from what it believes; whether it was."""
         if now < self._due:
             return False
-        learned = self.learner.curves(now)
-        drifted = frozenset(name for name, each in learned.items() if each.drifted)
-        if drifted == self._drifted and not any(self._off(name, learned[name]) for name in drifted):
+        change = table_change(self.learner.curves(now), self.policy.curves, self._drifted)
+        if change is None:
             return False
-        curves = {name: each.curve for name, each in learned.items() if any(each.trials)}
-        self.policy = with_curves(self._file, curves) if drifted else self._file
-        self.rebuilds += bool(drifted)
-        self._drifted = drifted
+        self.policy = self._file if change.curves is None else with_curves(self._file, change.curves)
+        self.rebuilds += change.curves is not None
+        self._drifted = change.drifted
         self._due = now + self._rules.rebuild_s
         return True
-
-    def _off(self, name: str, learned: LearnedCurve) -> bool:
-        gamma = len(learned.trials)
-        expected = learned.curve.expected_tokens(gamma)
-        error = abs(self.policy.curves[name].expected_tokens(gamma) - expected)
-        return error > max(_OFF_BY * expected, 2.0 * learned.tokens_error)

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 
 from adaptive_gamma.policy import Policy
 from adaptive_gamma.routing import (
+    ClassMix,
     DecisionLimits,
     GammaPilot,
     GammaRules,
@@ -23,6 +24,7 @@ from adaptive_gamma.routing import (
     least_loaded,
 )
 from adaptive_gamma.simulation.control.learning import LearningRules, PolicyInUse
+from adaptive_gamma.simulation.control.noise import MeasuredNoise
 from adaptive_gamma.simulation.replay.gamma_choice import HeldGamma
 from adaptive_gamma.simulation.replay.policies import Engine
 from adaptive_gamma.simulation.replay.replica import DraftRun
@@ -30,8 +32,6 @@ from adaptive_gamma.simulation.replay.run import World
 from adaptive_gamma.simulation.replay.session import Session
 
 __all__ = ["ControlLoop", "ControlRules", "GammaChange", "control_session", "settable"]
-
-_LEAST_WEIGHT = 1e-3
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,12 +130,14 @@ class _Flight:
         self._largest = held.key
         self._smallest = rules.smallest_gamma
         self._pilot = GammaPilot(name, rules.gamma, 0.0)
-        self._mix: dict[str, float] = {}
-        self._at = 0.0
+        self._mix = ClassMix(rules.gamma.dwell_s)
+        self._noise = MeasuredNoise()
 
     def look(self, at: float, session: Session, policy: Policy) -> GammaChange | None:
         replica, state, pilot = session.replicas[self._index], session.states[self._index], self._pilot
-        self._note_mix(at, dict(zip(session.world.workload.classes, replica.class_counts, strict=True)))
+        counts = dict(zip(session.world.workload.classes, replica.open_by_class, strict=True))
+        self._mix.saw(counts, at)
+        ratio = state.acceptance_ratio if self._held.key else None
         decision = pilot.decide(
             at,
             policy,
@@ -143,8 +145,9 @@ class _Flight:
             largest=self._largest,
             smallest=self._smallest,
             batch=batch_of(state, at),
-            mix=self._mix,
-            acceptance_ratio=state.acceptance_ratio if self._held.key else None,
+            mix=self._mix.weights,
+            acceptance_ratio=ratio,
+            noise=self._noise.look(replica, at, policy, self._held.key, counts, ratio),
             slo_tpot_s=session.world.limits.slo_tpot_s,
         )
         if not decision.changes or decision.wanted is None:
@@ -155,14 +158,6 @@ class _Flight:
         replica.review()
         state.gamma = decision.wanted
         return GammaChange(at, replica.name, before, decision.wanted, decision.reason)
-
-    def _note_mix(self, at: float, counts: dict[str, int]) -> None:
-        """Open sequences by class, over the last quarter of a dwell."""
-        kept = 0.5 ** (max(at - self._at, 0.0) * 4.0 / self._pilot.rules.dwell_s)
-        self._at = at
-        self._mix = {name: w for name, weight in self._mix.items() if (w := weight * kept) > _LEAST_WEIGHT}
-        for name, count in counts.items():
-            self._mix[name] = self._mix.get(name, 0.0) + count
 
 
 def control_session(

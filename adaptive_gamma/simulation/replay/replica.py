@@ -69,11 +69,15 @@ class ReplicaTotals:
     steps: int = 0
     sequence_steps: int = 0
     """Decoding sequences, summed over steps."""
+    sequence_s: float = 0.0
+    """Seconds of steps, each counted for every decoding sequence in it."""
     drafted: int = 0
     """Draft tokens proposed."""
     predicted_accepted: float = 0.0
-    """Draft tokens the policy expected to be accepted."""
+    """Draft tokens the policy expected to be accepted, for the mix of the classes of open requests."""
     requests: int = 0
+    prompt_tokens: int = 0
+    """Of prompts that have been read."""
     output_tokens: int = 0
     """Of finished requests."""
 
@@ -129,6 +133,8 @@ class Replica:
         # Prompt tokens of the step under way and when it ends; None when that has not been worked out.
         self._prompt_step: tuple[int, float] | None = None
         self._counts = [0] * len(workload.classes)
+        """Decoding sequences by class."""
+        self._open_by_class = [0] * len(workload.classes)
         self._context_sum = 0
         self._predicted_per_step = 0.0
         # Where a request's draws, tokens and steps stood when its gamma last changed.
@@ -150,14 +156,9 @@ class Replica:
         return len(self._decoding) + len(self._prefilling) + len(self._waiting)
 
     @property
-    def class_counts(self) -> Sequence[int]:
-        """Decoding sequences by class."""
-        return self._counts
-
-    @property
-    def mean_context(self) -> float | None:
-        """Of the decoding sequences, in tokens; None without any, and where steps are not priced by it."""
-        return self._context if self._decoding else None
+    def open_by_class(self) -> Sequence[int]:
+        """Requests sent here that are not finished, by class: what whoever sent them knows."""
+        return self._open_by_class
 
     def review(self) -> None:
         """Ask for the gamma anew when the step under way ends, whether or not the batch changes then."""
@@ -173,6 +174,7 @@ class Replica:
         if not self.open:
             self._clock = max(self._clock, now)
         self._waiting.append(request)
+        self._open_by_class[self._workload.class_of[request]] += 1
         self.totals.requests += 1
 
     def advance(self, now: float) -> None:
@@ -219,6 +221,10 @@ class Replica:
             total += int((prefix[begin + done] - prefix[begin] - done).sum())
         return total
 
+    def unfinished_runs(self) -> list[tuple[DraftRun, ...]]:
+        """Of each unfinished request its steps that drafted so far, where somebody is told of finished ones."""
+        return [self._segments[request].runs_until(self._step, self._key) for _, request in self._decoding]
+
     def output_tokens(self) -> int:
         """Output tokens given so far, those of unfinished requests among them."""
         unfinished = len(self._decoding)
@@ -235,6 +241,7 @@ class Replica:
         totals.busy_s += end - self._clock
         totals.steps += steps
         totals.sequence_steps += steps * batch
+        totals.sequence_s += (end - self._clock) * batch
         if self._watching is not None and batch:
             self._review |= self._watching.saw(self._mean_accepted(steps))
         if self._key > 0:
@@ -274,6 +281,7 @@ class Replica:
     def _begin_decode(self, request: int) -> bool:
         """The prompt has been read: give the first token; False when that was the last."""
         self._log.first_token_s[request] = self._clock
+        self.totals.prompt_tokens += self._workload.prompt_tokens[request]
         needed = self._draws.needed[request]
         if not needed:
             self._finish(request)
@@ -303,6 +311,7 @@ class Replica:
 
     def _finish(self, request: int) -> None:
         self._log.finished_s[request] = self._clock
+        self._open_by_class[self._workload.class_of[request]] -= 1
         self.totals.output_tokens += self._workload.output_tokens[request]
 
     def _context_of(self, request: int) -> int:
@@ -324,8 +333,9 @@ class Replica:
     def _expect(self) -> None:
         if self._key > 0:
             expected, key = self._policy.expected_tokens, self._key
-            mix = zip(self._counts, self._workload.classes, strict=True)
-            self._predicted_per_step = sum(n * (expected(name, key) - 1.0) for n, name in mix)
+            mix = zip(self._open_by_class, self._workload.classes, strict=True)
+            accepted = sum(n * (expected(name, key) - 1.0) for n, name in mix if n)
+            self._predicted_per_step = accepted * len(self._decoding) / max(self.open, 1)
 
     def _mean_accepted(self, steps: int) -> npt.NDArray[np.float64]:
         """Accepted tokens of a sequence in each of the next steps, mean over the batch."""

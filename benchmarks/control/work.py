@@ -1,22 +1,21 @@
-"""What is run: traces, held loads, the choice of the margin, and the facts of the closed loop.
+"""How each unit of a plan is done.
 
-Each unit of work is a plain tuple and its result plain data, so that units run in processes of their own. The same
-plan gives the same results.
+A unit is a plain tuple and its result plain data, so that units run in processes of their own. The same unit gives the
+same result.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
+
+import numpy as np
 
 from adaptive_gamma.policy import Policy, build_policy, family_named, load_policy
 from adaptive_gamma.roofline import AcceptanceCurve
 from adaptive_gamma.routing import GammaRules
 from adaptive_gamma.simulation.control import (
-    CHOSEN,
     CONTROL,
     ORACLE,
     Contestant,
@@ -29,11 +28,13 @@ from adaptive_gamma.simulation.control import (
     policy_with_an_edge,
     pools,
     queue_of_requests,
+    recovery_from_counters,
     start_gamma,
     swinging,
 )
 from adaptive_gamma.simulation.replay import (
     ClassedTrace,
+    PolicyRun,
     ReplicaPlan,
     Workload,
     World,
@@ -44,142 +45,24 @@ from adaptive_gamma.simulation.replay import (
 )
 from adaptive_gamma.simulation.replay.run import run_session
 
-__all__ = ["MARGINS", "POLICY", "REPLICAS", "SEQUENCES", "Plan", "TraceCase", "Unit", "full_plan", "quick_plan", "work"]
+from .plan import PARTS, ROOT, TraceCase, Unit
 
-_ROOT = Path(__file__).resolve().parents[2]
+__all__ = ["BELIEVED", "LATER_S", "MARGINS", "POLICY", "REPLICAS", "SEQUENCES", "TRUTH", "policy", "work"]
+
 POLICY = "h200-llama3-70b-fp8"
 REPLICAS = 4
 SEQUENCES = 64
 """``max_num_seqs``: the KV cache of that machine holds some 90 sequences of 2,048 tokens, and a batch of 64 stays
 within the captured graphs up to gamma 7."""
-MARGINS = (0.05, 0.02, 0.01, 0.005)
-_PARTS = 3
+MARGINS = (0.05, 0.02, 0.01)
+TRUTH = {"structured": (0.86, 0.84), "chat": (0.70, 0.62), "unsure": (0.55, 0.48)}
+"""Acceptance of three classes, first position and plateau, that counters are to tell apart."""
+BELIEVED = (0.74, 0.70)
+"""What is believed of each of them beforehand."""
+LATER_S = 120.0
+"""From when on latency is looked at without the start."""
 _POSITIONS = 64
-_WARMUP_S = 180.0
-_HELD_S = 480.0
-
-Unit: TypeAlias = tuple[Any, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class TraceCase:
-    """One trace to replay."""
-
-    key: str
-    title: str
-    text: str
-    files: tuple[tuple[str, str], ...] = ()
-    """(public trace, class of its requests); none: the swinging trace, both classes."""
-    scale: float = 1.0
-    seed: int = 1
-    duration_s: float | None = None
-    truth: tuple[float, float] | None = None
-    """What acceptance of every class is, first position and plateau; None: what the policy file says."""
-    family: str | None = None
-    """Drafter family that the policy is made for; None: that of its file."""
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """Everything that goes onto the page."""
-
-    traces: tuple[TraceCase, ...]
-    loads: tuple[int, ...]
-    """Held loads, sequences a replica."""
-    held_s: float
-    tuning: tuple[tuple[int, float], ...]
-    """(seed, factor on the rate) of the swinging traces on which the margin is looked at."""
-    tuning_s: float
-    fall_seeds: tuple[int, ...]
-    edge_s: float
-
-    def units(self) -> list[Unit]:
-        """The work, longest first."""
-        units: list[Unit] = [("trace", case, part) for case in self.traces for part in range(_PARTS)]
-        units += [("held", load, self.held_s) for load in self.loads]
-        units += [("margin", seed, scale, self.tuning_s) for seed, scale in self.tuning]
-        units += [("fall", seed, set_gamma) for seed in self.fall_seeds for set_gamma in (False, True)]
-        return [*units, ("gamma edge", self.edge_s), ("pool edge", self.edge_s)]
-
-
-_SWING_TEXT = (
-    "two synthetic conversation traces, structured and chat, together {rate:.1f} requests/s on average; the rate swings"
-    " between 0.2 and 1.8 of that once in 20 minutes, 40 minutes long"
-)
-
-
-def full_plan() -> Plan:
-    """What ``make control`` runs."""
-    swing = _SWING_TEXT.format(rate=11.1)
-    cases = [
-        TraceCase("swing", "Load-swinging trace", swing, duration_s=2400.0),
-        TraceCase(
-            "swing-other-drafter",
-            "Load-swinging trace, another drafter than the file's",
-            "the same; the policy file believes an EAGLE-3 drafter, but acceptance is 0.64 at the first position and"
-            " 0.65 at the others for every class, as measured of EAGLE-1 drafters: nothing in the file says so",
-            duration_s=2400.0,
-            truth=(0.64, 0.65),
-        ),
-    ]
-    cases.append(
-        TraceCase(
-            "swing-ngram",
-            "Load-swinging trace, n-gram drafter",
-            "the same requests on the same machines with an n-gram drafter, whose drafts cost nearly nothing and are"
-            " seldom accepted: under load chat is better off without, and so gamma 0 and plain replicas come in",
-            duration_s=2400.0,
-            family="ngram",
-        )
-    )
-    for scale in (1.0, 2.0):
-        for name, title, request_class in (("conv", "conversation", "chat"), ("code", "code", "structured")):
-            rate = {"conv": 5.53, "code": 2.57}[name] * scale
-            cases.append(
-                TraceCase(
-                    f"{name}-{scale:g}",
-                    f"Azure {title} trace, {scale:g} times its rate",
-                    f"all of AzureLLMInferenceTrace_{name}.csv as class {request_class}, {rate:.1f} requests/s",
-                    ((name, request_class),),
-                    scale,
-                )
-            )
-    return Plan(
-        tuple(cases),
-        (1, 2, 4, 8, 16, 32, 64),
-        _HELD_S,
-        ((101, 0.8), (102, 0.8), (101, 1.1), (102, 1.1)),
-        2400.0,
-        (1, 2, 3),
-        600.0,
-    )
-
-
-def quick_plan() -> Plan:
-    """Seconds of work, for a look and for tests; its figures mean nothing."""
-    return Plan(
-        (TraceCase("swing", "Load-swinging trace", "a minute and a half of it", duration_s=90.0),),
-        (2,),
-        20.0,
-        ((101, 0.8),),
-        60.0,
-        (1,),
-        20.0,
-    )
-
-
-def trace_file(name: str) -> Path | None:
-    """A public trace beside the checkout, or a folder above where the checkout is a worktree; None where absent."""
-    for folder in list(_ROOT.parents)[:2]:
-        path = folder / "shared" / "data" / "traces" / f"AzureLLMInferenceTrace_{name}.csv"
-        if path.exists():
-            return path
-    return None
-
-
-def absent(case: TraceCase) -> bool:
-    """Whether a public trace that the case needs is not here."""
-    return any(trace_file(name) is None for name, _ in case.files)
+_WARMUP_SHARE = 0.375
 
 
 def work(unit: Unit) -> Any:
@@ -191,24 +74,24 @@ def work(unit: Unit) -> Any:
 @cache
 def policy(family: str | None = None) -> Policy:
     """The policy of the fleet; with a family, of the same machine and model with a drafter of that family."""
-    file = load_policy(_ROOT / "policies" / f"{POLICY}.yaml")
+    file = load_policy(ROOT / "policies" / f"{POLICY}.yaml")
     if family is None:
         return file
     drafter = family_named(family)
+    if drafter is None:
+        raise LookupError(f"no drafter family {family!r}")
     inputs = file.inputs.model_copy(update={"drafter": drafter.drafter, "classes": drafter.classes()})
     return build_policy(inputs, name=f"{file.name}-{family}")
 
 
-def _workload(case: TraceCase) -> Workload:
+def _workload(case: TraceCase, seed: int) -> Workload:
     traces = []
-    for name, request_class in case.files:
-        path = trace_file(name)
-        if path is None:
-            raise FileNotFoundError(f"the public trace {name} is not here")
-        traces.append(ClassedTrace(read_trace(path), request_class))
+    for source in case.sources:
+        trace = synthetic_trace(source.shape, seed) if source.file is None else read_trace(source.file)
+        traces.append(ClassedTrace(trace, source.request_class))
     if not traces:
         traces = [
-            ClassedTrace(swinging(synthetic_trace("conversation", 2 * case.seed + i), 1200.0, 0.8), request_class)
+            ClassedTrace(swinging(synthetic_trace("conversation", 2 * seed + i), 1200.0, 0.8), request_class)
             for i, request_class in enumerate(("structured", "chat"))
         ]
     return merge(traces, policy().classes, scale=case.scale, duration_s=case.duration_s)
@@ -227,13 +110,13 @@ def _field(family: str | None = None) -> list[Contestant]:
     return contestants(policy(family), REPLICAS, SEQUENCES)
 
 
-def _trace(case: TraceCase, part: int) -> list[dict[str, Any]]:
-    """Figures of a third of the contestants."""
-    workload = _workload(case)
-    world = _world(workload, case.seed, case.truth, case.family)
+def _trace(case: TraceCase, seed: int, part: int) -> list[dict[str, Any]]:
+    """Figures of a third of the contestants; those that no claim is about run with the first of several seeds only."""
+    workload = _workload(case, seed)
+    world = _world(workload, seed, case.truth, case.family)
     rows = []
     for place, contestant in enumerate(_field(case.family)):
-        if place % _PARTS != part:
+        if place % PARTS != part or (contestant.aside and (seed != case.seeds[0] or len(case.seeds) == 1)):
             continue
         session, loop = contestant.start(world)
         run = run_session(session, contestant.name, contestant.meaning)
@@ -242,11 +125,15 @@ def _trace(case: TraceCase, part: int) -> list[dict[str, Any]]:
             {
                 "place": place,
                 "name": contestant.name,
+                "seed": seed,
                 "latency_s": figures["mean_latency_s"],
+                "later_s": _mean_latency_later(run, workload),
                 "p99_s": figures["p99_latency_s"],
+                "tpot_ms": figures["mean_tpot_ms"],
                 "tokens_per_second": figures["tokens_per_second"],
                 "gamma": figures["mean_gamma"],
                 "batch": figures["mean_batch"],
+                "busy": figures["gpu_busy_share"],
                 "changes": None if loop is None else len(loop.changes),
                 "rebuilds": None if loop is None else loop.in_use.rebuilds,
                 "requests": len(workload),
@@ -255,15 +142,23 @@ def _trace(case: TraceCase, part: int) -> list[dict[str, Any]]:
     return rows
 
 
-def _held(load: int, seconds: float) -> dict[str, float]:
+def _mean_latency_later(run: PolicyRun, workload: Workload) -> float:
+    """Of the requests after the first minutes, in which a gamma that nobody chose is still in force; all, in short
+    runs."""
+    arrival, finished = np.asarray(workload.arrival_s), np.asarray(run.log.finished_s)
+    later = arrival >= LATER_S
+    return float((finished - arrival)[later if later.any() else slice(None)].mean())
+
+
+def _held(load: int, seed: int, seconds: float) -> dict[str, float]:
     """Tokens a second of each contestant that a held load can be put on."""
-    warmup = seconds * _WARMUP_S / _HELD_S
+    warmup = seconds * _WARMUP_SHARE
     shares = [("structured", 0.5), ("chat", 0.5)]
-    workload = queue_of_requests(shares, policy().classes, int(seconds * REPLICAS * 10), 11)
-    world = _world(workload, 11)
+    workload = queue_of_requests(shares, policy().classes, int(seconds * REPLICAS * 10), seed)
+    world = _world(workload, seed)
     rates = {}
     for contestant in _field():
-        if "mixed" in contestant.name:
+        if "mixed" in contestant.name or (contestant.aside and contestant.name != "plain"):
             continue
         session, _ = contestant.start(world)
         rates[contestant.name] = hold(session, lambda now: load * REPLICAS, seconds, warmup).tokens_per_second
@@ -272,8 +167,7 @@ def _held(load: int, seconds: float) -> dict[str, float]:
 
 def _margin(seed: int, scale: float, seconds: float) -> dict[str, float]:
     """Mean latency of the oracle and of the loop by margin, on a trace that nothing else is run on."""
-    case = TraceCase("margin", "", "", scale=scale, seed=seed, duration_s=seconds)
-    workload = _workload(case)
+    workload = _workload(TraceCase("margin", "", "", scale=scale, duration_s=seconds), seed)
     world = _world(workload, seed)
     latencies = {}
     engines = pools(start_gamma(policy()), REPLICAS, 0, SEQUENCES)
@@ -302,7 +196,7 @@ def _fall(seed: int, set_gamma: bool) -> dict[str, Any]:
     }
 
 
-def _gamma_edge(seconds: float) -> dict[str, Any]:
+def _gamma_edge(seed: int, seconds: float) -> dict[str, Any]:
     """The table of chat at 2,048 tokens has an edge between 31 and 33; what the loop does there by margin."""
     edge = next(batch for batch in range(32, 34) if _best(batch) != _best(batch - 1))
     swings = {
@@ -313,7 +207,7 @@ def _gamma_edge(seconds: float) -> dict[str, Any]:
             31,
             33,
             rules=ControlRules(gamma=GammaRules(min_gain=margin)),
-            seed=5,
+            seed=seed,
             seconds=seconds,
         )
         for margin in (*MARGINS, 0.0001)
@@ -335,14 +229,14 @@ def _best(batch: int) -> int:
     return policy().best_gamma("chat", batch, 2048)
 
 
-def _pool_edge(seconds: float) -> dict[str, Any]:
+def _pool_edge(seed: int, seconds: float) -> dict[str, Any]:
     """A speculative replica that pays up to 32 sequences beside a plain one, 31 or 33 requests open for each."""
     gamma = start_gamma(policy())
     made = policy_with_an_edge(policy(), "chat", gamma, 32)
     found: dict[str, Any] = {"gamma": gamma, "seconds": seconds}
-    for name, rules in (("routing only", ControlRules(set_gamma=False)), (CONTROL, CHOSEN)):
+    for name, rules in (("routing only", ControlRules(set_gamma=False)), (CONTROL, ControlRules())):
         swing = load_about_an_edge(
-            made, "chat", pools(gamma, 1, 1, SEQUENCES), 62, 66, rules=rules, seed=5, seconds=seconds
+            made, "chat", pools(gamma, 1, 1, SEQUENCES), 62, 66, rules=rules, seed=seed, seconds=seconds
         )
         found[name] = {
             "switches": swing.most_pool_switches_a_minute,
@@ -356,6 +250,22 @@ def _pool_edge(seconds: float) -> dict[str, Any]:
     return found
 
 
+def _recovery(seed: int) -> list[dict[str, Any]]:
+    truth = {name: AcceptanceCurve.two_parameter(*curve) for name, curve in TRUTH.items()}
+    found = recovery_from_counters(policy(), truth, AcceptanceCurve.two_parameter(*BELIEVED), seed=seed)
+    return [
+        {
+            "name": each.request_class,
+            "true": each.true_tokens,
+            "believed": each.believed_tokens,
+            "learned": each.learned_tokens,
+            "error": each.error,
+            "inferred": each.inferred,
+        }
+        for each in found
+    ]
+
+
 _KINDS: Mapping[str, Any] = {
     "trace": _trace,
     "held": _held,
@@ -363,4 +273,5 @@ _KINDS: Mapping[str, Any] = {
     "fall": _fall,
     "gamma edge": _gamma_edge,
     "pool edge": _pool_edge,
+    "recovery": _recovery,
 }
