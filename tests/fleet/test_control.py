@@ -164,10 +164,10 @@ async def scene(
             await fleet.stop()
 
 
-async def test_a_change_is_made_once_the_dwell_has_passed() -> None:
+async def test_the_first_change_is_made_after_a_quarter_of_the_dwell() -> None:
     engine = LiveEngine()
     async with scene(lambda way, name: LiveActuator(engine)) as at:
-        await at.seconds(60, 32)
+        await at.seconds(15, 32)
         assert engine.asked == []
         await at.second(32)
         assert engine.asked == [engine.gamma] != [8]
@@ -191,7 +191,7 @@ async def test_an_actuator_that_fails_leaves_the_engine_as_it_was_and_says_so(
             assert engine.gamma == 8
             assert at.gamma == 8
         print(f"an actuator that fails: tried after {tries} s; gamma stays 8; {at.row['set_gamma']['failures']}")
-        assert tries == [60, 120, 240, 480]
+        assert tries == [15, 75, 195, 435]
         assert at.row["set_gamma"]["failures"] == {"status_500": 4}
         assert at.row["set_gamma"]["changes"] == {}
         assert any("gamma was not changed: status_500: the engine answered 500" in r.message for r in caplog.records)
@@ -203,7 +203,7 @@ async def test_an_actuator_that_fails_leaves_the_engine_as_it_was_and_says_so(
 async def test_one_change_is_under_way_at_most() -> None:
     engine = LiveEngine(gate=asyncio.Event())
     async with scene(lambda way, name: LiveActuator(engine)) as at:
-        await at.seconds(60, 32)
+        await at.seconds(15, 32)
         assert engine.gate is not None
         look = asyncio.ensure_future(at.second(32))
         await engine.arrived.wait()

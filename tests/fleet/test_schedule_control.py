@@ -96,11 +96,11 @@ def way(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
-async def test_a_schedule_is_set_after_a_dwell_and_prices_the_replica(way: str, tmp_path: Path) -> None:
+async def test_a_schedule_is_set_after_a_quarter_dwell_and_prices_the_replica(way: str, tmp_path: Path) -> None:
     async with scene(way, tmp_path) as at:
         told: list[object] = []
         at.control.on_change = lambda replica, gamma, when: told.append(gamma)
-        await at.seconds(59, 48)
+        await at.seconds(14, 48)
         assert (at.gamma, at.plugin.taken) == (5, [])
         await at.seconds(6, 48)
         row = at.set
@@ -283,8 +283,8 @@ async def test_a_restart_of_the_engine_begins_anew(tmp_path: Path) -> None:
         assert at.gamma == 5
         assert at.row["restarts"] == 1
         taken = len(at.plugin.taken)
-        await at.seconds(55, 48)
-        assert len(at.plugin.taken) == taken, "a dwell first"
+        await at.seconds(12, 48)
+        assert len(at.plugin.taken) == taken, "a quarter of a dwell first"
         await at.seconds(10, 48)
         assert isinstance(at.gamma, GammaSchedule)
 
