@@ -9,20 +9,30 @@ from adaptive_gamma.fleet.cost_check import StepPrices
 from adaptive_gamma.fleet.window import AcceptanceWindow
 from adaptive_gamma.routing.replica import GammaSetting
 
-__all__ = ["AcceptancePrior", "acceptance_ratio", "bounded_ratio"]
+__all__ = ["AcceptancePrior", "acceptance_ratio", "routing_ratio"]
 
 _RATIO_DRAFTS = 100.0
 _RATIO_BOUNDS = (0.5, 1.5)
+_FORGOTTEN_HALF_LIFE_S = 60.0
+"""Of what a replica accepted before it fell silent. A replica that a few bad drafts drove all requests from would
+otherwise stay without them for ever: nothing new would be counted there."""
 
 
 class AcceptancePrior(StepPrices, Protocol):
     """What the fleet asks of a policy: the acceptance it expects of each class, and what steps take."""
 
 
-def bounded_ratio(ratio: float | None) -> float | None:
-    """A ratio as far as requests are routed by it: acceptance of a few minutes, held against a whole policy."""
+def routing_ratio(ratio: float | None, silent_s: float) -> float | None:
+    """A ratio as far as requests are routed by it: acceptance of a few minutes, held against a whole policy.
+
+    Args:
+        ratio: accepted over expected.
+        silent_s: seconds since the replica was last seen to draft; in them the ratio goes back to 1.
+    """
+    if ratio is None:
+        return None
     low, high = _RATIO_BOUNDS
-    return None if ratio is None else min(max(ratio, low), high)
+    return 1.0 + (min(max(ratio, low), high) - 1.0) * 0.5 ** (max(silent_s, 0.0) / _FORGOTTEN_HALF_LIFE_S)
 
 
 def acceptance_ratio(

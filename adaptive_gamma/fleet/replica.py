@@ -10,7 +10,7 @@ from typing import Any
 from adaptive_gamma.config.settings import ReplicaSettings
 from adaptive_gamma.engines import Dialect, EngineReading, dialect_for
 from adaptive_gamma.errors import ScrapeError
-from adaptive_gamma.fleet.accepted import AcceptancePrior, acceptance_ratio, bounded_ratio
+from adaptive_gamma.fleet.accepted import AcceptancePrior, acceptance_ratio, routing_ratio
 from adaptive_gamma.fleet.control_view import GammaControlView
 from adaptive_gamma.fleet.cost_check import CostCheck
 from adaptive_gamma.fleet.gamma import EngineEvidence, GammaFinding, GammaMismatch, configured_gamma, find_gamma
@@ -75,6 +75,7 @@ class FleetReplica:
         self._cache_lost = cache_lost
         self._seen = EngineEvidence()
         self._window = AcceptanceWindow()
+        self._drafted_at = clock()
         self.cost = CostCheck(options.cost_check, options.scrape.half_life_s)
         """Whether its steps take the time the policy predicts."""
         self.open_requests = OpenRequests(self.state, clock)
@@ -180,6 +181,7 @@ class FleetReplica:
         )
         if update.drafts > 0:
             self.open_requests.forget_seconds()
+            self._drafted_at = started_at
         if update.restarted:
             self.restarts += 1
             self._seen.restarted()
@@ -192,7 +194,7 @@ class FleetReplica:
         self._take_finding(find_gamma(self.configured_gamma, self._seen))
         if update.counts is not None and self.on_drafts is not None:
             self.on_drafts(self, update.counts, started_at)
-        ratio = self._acceptance_ratio(prior)
+        ratio = self._acceptance_ratio(prior, started_at)
         was_flagged = self.cost.flagged
         self.cost.look(
             reading,
@@ -227,7 +229,7 @@ class FleetReplica:
 
     def reprice(self, prior: AcceptancePrior | None) -> None:
         """Another policy is in force: what was accepted lately is held against that one from now on."""
-        self.state.acceptance_ratio = self._acceptance_ratio(prior)
+        self.state.acceptance_ratio = self._acceptance_ratio(prior, self._clock())
 
     def missed_reading(self, error: ScrapeError, now: float) -> None:
         """A scrape failed. What was read before is believed until it is stale."""
@@ -358,10 +360,11 @@ class FleetReplica:
         if self._ramp_s > 0:
             self.state.ramp_until, self.state.ramp_s = self._clock() + self._ramp_s, self._ramp_s
 
-    def _acceptance_ratio(self, prior: AcceptancePrior | None) -> float | None:
+    def _acceptance_ratio(self, prior: AcceptancePrior | None, now: float) -> float | None:
         """What the decision multiplies expected acceptance by: what answers told, else what was counted."""
         self.counted_ratio = acceptance_ratio(self._window, prior, self.state.gamma)
-        return bounded_ratio(self.counted_ratio if self.ratio_of_answers is None else self.ratio_of_answers)
+        ratio = self.counted_ratio if self.ratio_of_answers is None else self.ratio_of_answers
+        return routing_ratio(ratio, now - self._drafted_at)
 
     def as_dict(self, now: float) -> dict[str, Any]:
         """The replica in ``/status``."""

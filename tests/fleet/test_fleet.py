@@ -431,6 +431,17 @@ async def test_acceptance_ratio() -> None:
         await fleet.scrape_once()
         assert state.acceptance_ratio == 0.5, "bounded"
 
+        # From here on nothing is drafted: requests that its last drafts drove away must find back to it.
+        clock.now += 60
+        await fleet.scrape_once()
+        assert state.acceptance_ratio == pytest.approx(0.75)
+        clock.now += 600
+        await fleet.scrape_once()
+        assert state.acceptance_ratio == pytest.approx(1.0, abs=0.001)
+        engine.page("/metrics", page(drafts=5000, accepted=(240, 160)))
+        await fleet.scrape_once()
+        assert state.acceptance_ratio == 0.5, "what is counted anew is believed at once"
+
 
 @pytest.mark.parametrize(
     ("settings", "policy", "tokens"),

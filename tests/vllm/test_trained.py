@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from itertools import accumulate
+from itertools import accumulate, cycle
 from operator import mul
 from pathlib import Path
 from typing import Any
@@ -162,12 +162,15 @@ async def test_code_and_prose_are_told_apart_by_what_is_accepted(
 
         await reload(serve, tmp_path / "serve.yaml", replicas)
 
+        others = zip(cycle(prompts["code"][20:]), cycle(prompts["prose"][20:]), strict=False)
+
         async def turned() -> bool:
-            code, _ = await ask(client, serve, "code", prompts["code"][1], TOKENS)
-            prose, _ = await ask(client, serve, "prose", prompts["prose"][1], TOKENS)
+            one, other = next(others)
+            code, _ = await ask(client, serve, "code", one, TOKENS)
+            prose, _ = await ask(client, serve, "prose", other, TOKENS)
             return (code, prose) == ("spec-0", "plain-0")
 
-        await eventually(turned, within_s=60.0, every_s=0.2)
+        await eventually(turned, within_s=180.0, every_s=1.0)
         went = {
             name: [(await ask(client, serve, name, each, TOKENS))[0] for each in prompts[name][2:14]]
             for name in CLASSES
