@@ -32,7 +32,8 @@ def routing_ratio(ratio: float | None, silent_s: float) -> float | None:
     if ratio is None:
         return None
     low, high = _RATIO_BOUNDS
-    return 1.0 + (min(max(ratio, low), high) - 1.0) * 0.5 ** (max(silent_s, 0.0) / _FORGOTTEN_HALF_LIFE_S)
+    kept = math.exp2(-max(silent_s, 0.0) / _FORGOTTEN_HALF_LIFE_S)
+    return 1.0 + (min(max(ratio, low), high) - 1.0) * kept
 
 
 def acceptance_ratio(
