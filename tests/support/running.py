@@ -43,7 +43,7 @@ def demo_models(directory: Path) -> ModelPair:
 
 
 async def eventually(
-    condition: Callable[[], Awaitable[T | None]], *, within_s: float = 10.0, every_s: float = 0.05
+    condition: Callable[[], Awaitable[T | None]], *, within_s: float = 30.0, every_s: float = 0.05
 ) -> T:
     """The first truthy answer of ``condition``; fails with the last one when the time is over."""
     deadline = time.monotonic() + within_s
