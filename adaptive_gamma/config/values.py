@@ -8,7 +8,10 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 __all__ = [
+    "api_server",
     "checked_gamma",
+    "dns_name",
+    "dns_server",
     "engine_path",
     "engine_url",
     "header_name",
@@ -16,6 +19,7 @@ __all__ = [
     "passed_path",
     "schedule_file",
     "secret_token",
+    "service_port",
     "settable_gamma",
 ]
 
@@ -27,6 +31,7 @@ _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,128}")
 _VISIBLE = re.compile(r"[\x21-\x7e]+")
 _FOUR_NUMBERS = re.compile(r"[0-9]+(?:\.[0-9]+){3}")
 _PORT = re.compile(r"[0-9]{1,5}")
+_PORT_NAME = re.compile(r"(?=.*[a-z])[a-z0-9](?:[a-z0-9-]{0,13}[a-z0-9])?")
 _FRAMING = frozenset(
     {
         "authorization",
@@ -209,3 +214,50 @@ def passed_path(value: str) -> str:
     if "?" in value or "%" in value:
         raise ValueError("expected a path without a query and without %")
     return value
+
+
+def api_server(value: str) -> str:
+    """Where the API server of a cluster is; in the clear only on this machine, as a token goes there."""
+    url = engine_url(value)
+    parts = urlsplit(url)
+    if parts.scheme != "https" and not _is_loopback(parts.hostname or ""):
+        raise ValueError("expected https, as the token must not travel in the clear (http only to this machine)")
+    return url
+
+
+def dns_name(value: str) -> str:
+    """A name to look up."""
+    if ":" in value or _FOUR_NUMBERS.fullmatch(value):
+        raise ValueError("expected a name to look up, without a port; an address is a replica of its own")
+    _check_host(value)
+    return value
+
+
+def dns_server(value: str) -> str:
+    """The address of a name server, perhaps with a port: 10.0.0.10, 10.0.0.10:5353, [fd00::10]:53."""
+    address, port = value, "53"
+    if value.startswith("[") or value.count(":") == 1:
+        address, _, port = value.rpartition(":")
+        address = address[1:-1] if address.startswith("[") and address.endswith("]") else address
+    known = _is_address(ipaddress.IPv4Address, address) or _is_address(ipaddress.IPv6Address, address)
+    if not known or not _PORT.fullmatch(port) or not 0 < int(port) <= 65_535:
+        raise ValueError("expected the IP address of a name server, with or without :port")
+    return value
+
+
+def service_port(value: Any) -> Any:
+    """A port's number, or its name in a Kubernetes Service."""
+    if value is None or (isinstance(value, int) and not isinstance(value, bool) and 0 < value <= 65_535):
+        return value
+    if isinstance(value, str) and _PORT_NAME.fullmatch(value):
+        return value
+    raise ValueError("expected a port 1..65535, or the name of a port (at most 15 lower-case letters, digits and '-')")
+
+
+def _is_loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

@@ -103,7 +103,7 @@ def test_overrides_win() -> None:
         ({"retry": {"attempts": -1}}, "retry.attempts: input should be greater than or equal to 0, not -1"),
         ({"retry": {"attempt": 1}}, "retry.attempt: no such key (did you mean 'attempts'?)"),
         ({"listen": "8080"}, "listen: expected host:port, not '8080'"),
-        ({"replicas": []}, "replicas: list should have at least 1 item after validation, not 0"),
+        ({"replicas": []}, "replicas: list should have at least 1 item where there is no discovery, not 0"),
         (
             {"replicas": [{"name": "a", "url": "http://h:1", "engine": "vlm"}]},
             "replicas[0].engine: input should be 'vllm', 'llamacpp' or 'sglang', not 'vlm' (did you mean 'vllm'?)",
