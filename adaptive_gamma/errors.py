@@ -7,7 +7,9 @@
     │   └── ExportRefused       an engine would reject, or silently drop, the schedule asked for
     ├── TraceError              a line of a trace file that cannot be read
     ├── NoReplica               no replica can take the request
+    ├── ExchangeError           a page of somebody else's that could not be had over HTTP
     ├── ScrapeError             an engine's page that could not be fetched or understood; the reading is unknown
+    ├── DiscoveryError          where replicas are found gave no answer; the last list stays
     ├── ActuatorError           an engine that does not take a change of gamma; it is as it was
     └── UpstreamError           an exchange with an engine that failed
         ├── ConnectError        no connection: nothing was sent, another replica may be tried
@@ -27,6 +29,8 @@ __all__ = [
     "AdaptiveGammaError",
     "ConfigurationError",
     "ConnectError",
+    "DiscoveryError",
+    "ExchangeError",
     "ExportRefused",
     "NoReplica",
     "PolicyError",
@@ -97,8 +101,26 @@ class NoReplica(AdaptiveGammaError):
         super().__init__(message)
 
 
+class ExchangeError(AdaptiveGammaError):
+    """An HTTP exchange that gave no whole answer. ``reason`` is a short stable word."""
+
+    def __init__(self, reason: str, detail: str = "") -> None:
+        self.reason = reason
+        self.detail = detail
+        super().__init__(f"{reason}: {detail}" if detail else reason)
+
+
 class ScrapeError(AdaptiveGammaError):
     """An engine page that gave no reading. ``reason`` is a short stable word used as a metric label."""
+
+    def __init__(self, reason: str, detail: str = "") -> None:
+        self.reason = reason
+        self.detail = detail
+        super().__init__(f"{reason}: {detail}" if detail else reason)
+
+
+class DiscoveryError(AdaptiveGammaError):
+    """Where replicas are found gave no answer that can be used. ``reason`` is a short stable word, a metric label."""
 
     def __init__(self, reason: str, detail: str = "") -> None:
         self.reason = reason

@@ -1,7 +1,6 @@
 """HTTP towards engines, for everything but the requests themselves: metrics pages, health, model lists, gammas.
 
-The only module that knows the HTTP client library. A call gives bytes or raises :class:`ScrapeError` with one of
-these reasons, before its time is up whatever the engine does:
+A call gives bytes or raises :class:`ScrapeError` with one of these reasons, before its time is up whatever the engine does:
 
     ``timeout``      no whole answer in time, connecting included
     ``connect``      no connection
@@ -15,16 +14,13 @@ these reasons, before its time is up whatever the engine does:
 from __future__ import annotations
 
 import asyncio
-import functools
-import logging
-import ssl
 from collections.abc import Sequence
 
-import httpx
 from pydantic import SecretStr
 
 from adaptive_gamma._version import __version__
-from adaptive_gamma.errors import ScrapeError
+from adaptive_gamma.errors import ExchangeError, ScrapeError
+from adaptive_gamma.web import WebClient
 
 __all__ = ["MAX_PAGE_BYTES", "EngineClient"]
 
@@ -54,9 +50,6 @@ class EngineClient:
         if api_key is not None:
             headers["authorization"] = f"Bearer {api_key.get_secret_value()}"
         self._headers = headers
-        library_log = logging.getLogger("httpx")
-        if library_log.level == logging.NOTSET:
-            library_log.setLevel(logging.WARNING)  # a line per call at INFO, thousands a minute for a fleet
         self._connections = _Connections(headers)
 
     async def fetch(self, path: str, *, timeout_s: float, max_bytes: int = MAX_PAGE_BYTES) -> bytes:
@@ -82,7 +75,6 @@ class EngineClient:
         self, method: str, path: str, content: bytes | None, timeout_s: float, max_bytes: int, *, any_status: bool
     ) -> tuple[int, bytes]:
         body = bytearray()
-        started = False
         connections = self._connections
         connections.users += 1
         more = {} if content is None else {"content-type": "application/json"}
@@ -90,31 +82,29 @@ class EngineClient:
         try:
             async with (
                 asyncio.timeout(timeout_s),
-                connections.client.stream(method, url, content=content, headers=more) as response,
+                connections.client.request(method, url, headers=more, content=content) as answer,
             ):
-                if not (any_status or response.is_success):
-                    raise ScrapeError(f"status_{response.status_code}")
-                if response.headers.get("content-encoding", "identity").lower() != "identity":
-                    raise ScrapeError("encoding", response.headers["content-encoding"])
-                started = True
-                async for piece in response.aiter_raw():
+                status = answer.status
+                if not (any_status or 200 <= status < 300):
+                    raise ScrapeError(f"status_{status}")
+                encoding = answer.header("content-encoding") or "identity"
+                if encoding.lower() != "identity":
+                    raise ScrapeError("encoding", encoding)
+                async for piece in answer.pieces():
                     body += piece
                     if len(body) > max_bytes:
                         raise ScrapeError("too_large", f"more than {max_bytes} bytes")
-                status = response.status_code
         except TimeoutError:
             if self._connections is connections:
                 # The library keeps a connection for ever whose call was cancelled between its making and its use.
                 self._connections = _Connections(self._headers)
             raise ScrapeError("timeout", f"no whole answer within {timeout_s:g} s") from None
-        except (httpx.ConnectError, httpx.InvalidURL, UnicodeError) as error:  # the last: a name no resolver takes
-            raise ScrapeError("connect", str(error)) from error
-        except httpx.HTTPError as error:
-            raise ScrapeError("truncated" if started else "protocol", str(error)) from error
+        except ExchangeError as error:
+            raise ScrapeError(error.reason, error.detail) from error
         finally:
             connections.users -= 1
             if connections is not self._connections and not connections.users:
-                await connections.client.aclose()
+                await connections.client.close()
         return status, bytes(body)
 
     async def pages(self, paths: Sequence[str], *, timeout_s: float) -> dict[str, str]:
@@ -134,7 +124,7 @@ class EngineClient:
 
     async def close(self) -> None:
         """Close all connections."""
-        await self._connections.client.aclose()
+        await self._connections.client.close()
 
     async def _attempt(self, path: str, timeout_s: float) -> bytes | ScrapeError:
         try:
@@ -149,18 +139,5 @@ class _Connections:
     __slots__ = ("client", "users")
 
     def __init__(self, headers: dict[str, str]) -> None:
-        self.client = httpx.AsyncClient(
-            headers=headers,
-            limits=httpx.Limits(max_connections=None, max_keepalive_connections=None, keepalive_expiry=_KEEPALIVE_S),
-            verify=_tls_context(),
-            timeout=None,  # one deadline over the whole exchange instead, set in fetch
-            trust_env=False,
-            follow_redirects=False,
-        )
+        self.client = WebClient(headers, keepalive_s=_KEEPALIVE_S)
         self.users = 0
-
-
-@functools.cache
-def _tls_context() -> ssl.SSLContext:
-    """One for all clients: reading the certificate store takes some 30 ms."""
-    return httpx.create_ssl_context()
