@@ -7,6 +7,7 @@ import logging
 from collections.abc import Mapping
 from pathlib import Path
 
+from adaptive_gamma.cli.discovered import DiscoveredReplicas
 from adaptive_gamma.config import (
     FileChanges,
     Settings,
@@ -85,9 +86,10 @@ def _policy_file(name_or_path: str) -> Path:
 class Reloader:
     """Applies the configuration again when asked to, one reload at a time; the last request is never lost."""
 
-    def __init__(self, configuration: Configuration, plane: DataPlane) -> None:
+    def __init__(self, configuration: Configuration, plane: DataPlane, found: DiscoveredReplicas) -> None:
         self._configuration = configuration
         self._plane = plane
+        self._found = found
         self._task: asyncio.Task[None] | None = None
         self._again = False
 
@@ -116,11 +118,11 @@ class Reloader:
             if self._plane.draining:
                 return
             try:
-                self._plane.apply(settings, policy, self._configuration.origin)
+                self._found.reload(settings, policy, self._configuration.origin)
             except ConfigurationError as error:
                 _log.error("the configuration stays as it is: %s", error)
                 continue
-            replicas = ", ".join(f"{replica.name}={replica.url}" for replica in settings.replicas)
+            replicas = ", ".join(f"{replica.name}={replica.url}" for replica in self._plane.settings.replicas)
             _log.info(
                 "configuration loaded again: policy %s, mode %s, replicas %s", policy.name, settings.mode, replicas
             )

@@ -13,8 +13,10 @@ import click
 import uvloop
 
 from adaptive_gamma._version import __version__
+from adaptive_gamma.cli.discovered import DiscoveredReplicas, first_replicas
 from adaptive_gamma.cli.reload import Configuration, Reloader, watch_files
 from adaptive_gamma.config import Settings
+from adaptive_gamma.discovery import Discovery
 from adaptive_gamma.errors import ConfigurationError
 from adaptive_gamma.fleet import Fleet
 from adaptive_gamma.policy import Policy
@@ -23,6 +25,9 @@ from adaptive_gamma.proxy import DataPlane, ProxyServer
 __all__ = ["command"]
 
 _log = logging.getLogger("adaptive_gamma.serve")
+_FIRST_LOOK_S = 5.0
+"""How long the start waits for discovery: a fleet made of what is there needs no slow start of its replicas. After
+that it is served without, and not ready before something is found."""
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
@@ -63,7 +68,10 @@ def command(
         runner.run(_serve(configuration, settings, loaded))
 
 
-async def _serve(configuration: Configuration, settings: Settings, policy: Policy) -> None:
+async def _serve(configuration: Configuration, configured: Settings, policy: Policy) -> None:
+    discovery = Discovery(configured.discovery, origin=configuration.origin)
+    await discovery.start(_FIRST_LOOK_S)
+    settings = first_replicas(configured, discovery)
     fleet = Fleet(
         settings.replicas,
         scrape=settings.scrape,
@@ -86,7 +94,8 @@ async def _serve(configuration: Configuration, settings: Settings, policy: Polic
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, told_to_stop)
-    reloader = Reloader(configuration, plane)
+    found = DiscoveredReplicas(configured, discovery, plane)
+    reloader = Reloader(configuration, plane, found)
     loop.add_signal_handler(signal.SIGHUP, reloader.wanted)
     await server.start()
     watch = loop.create_task(watch_files(configuration, reloader, plane), name="watch files")
@@ -103,6 +112,7 @@ async def _serve(configuration: Configuration, settings: Settings, policy: Polic
     await stop.wait()
     watch.cancel()
     await server.drain()
+    await discovery.stop()
     _log.info("stopped")
 
 

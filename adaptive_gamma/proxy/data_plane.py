@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Collection, Sequence
+from typing import TYPE_CHECKING, Any
 
 from adaptive_gamma.config.settings import LimitSettings, ReplicaSettings, Settings
 from adaptive_gamma.errors import ConfigurationError
@@ -15,6 +15,7 @@ from adaptive_gamma.policy import Policy
 from adaptive_gamma.proxy.asking import AskedBody, ReportLog, asked_body
 from adaptive_gamma.proxy.choice import Chooser, ServedPolicy
 from adaptive_gamma.proxy.decision_log import DecisionLog
+from adaptive_gamma.proxy.discovered import discovery_families
 from adaptive_gamma.proxy.endpoints import EndpointTable
 from adaptive_gamma.proxy.metrics import ProxyMetrics
 from adaptive_gamma.proxy.observing import ObservationKeeper
@@ -67,7 +68,11 @@ class DataPlane:
             affinity_entries=lambda: 0 if self.affinity is None else len(self.affinity),
             stored_responses=lambda: len(self.stored),
             observing=self.observations.families,
+            discovering=lambda: discovery_families(self.discovery()),
         )
+        self.discovery: Callable[[], list[dict[str, Any]]] = list
+        """What is known of the places where replicas are found, a row for each; see ``discovered``."""
+        self._not_ready: frozenset[str] = frozenset()
         fleet.on_cache_lost = self._cache_lost
         self._clock = clock
         self._ending: set[asyncio.Task[None]] = set()
@@ -116,7 +121,12 @@ class DataPlane:
         self.close()
 
     def apply(
-        self, settings: Settings, policy: ServedPolicy, origin: Callable[[str], str] = lambda key: "settings"
+        self,
+        settings: Settings,
+        policy: ServedPolicy,
+        origin: Callable[[str], str] = lambda key: "settings",
+        *,
+        not_ready: Collection[str] = (),
     ) -> None:
         """Go on with another configuration from the next request on. All or nothing.
 
@@ -127,6 +137,7 @@ class DataPlane:
             settings: the whole configuration.
             policy: the one it names.
             origin: names the file or variable that gave a key.
+            not_ready: replicas that are to get nothing new; see ``take_replicas``.
 
         Raises:
             ConfigurationError: what only a restart can change differs. Nothing has changed then, except that the
@@ -134,16 +145,10 @@ class DataPlane:
         """
         self._refuse_fixed(settings, origin)
         before = self.settings
+        settings = self._without_newcomers(settings, not_ready)
         classifier, endpoints = _classifier(settings, policy), EndpointTable(settings.allow_paths)
-        stay = _places(before).items() & _places(settings).items() if before.limits == settings.limits else ()
-        kept = {name for name, _ in stay}
         log = self._observation_log(settings, origin)
-        upstreams = {
-            replica.name: self.upstreams[replica.name]
-            if replica.name in kept
-            else self._upstream(replica, settings.limits)
-            for replica in settings.replicas
-        }
+        kept, upstreams = self._upstreams_for(settings)
         self.fleet.replace(
             settings.replicas,
             FleetOptions(
@@ -155,9 +160,7 @@ class DataPlane:
                 settings.capability,
             ),
         )
-        dropped = [upstream for name, upstream in self.upstreams.items() if name not in kept]
         self._take_settings(settings)
-        self.upstreams = upstreams
         self.classifier, self.endpoints = classifier, endpoints
         self.class_header, self.engine_key = _class_header(settings), _engine_key(settings)
         self.chooser.mode, self.chooser.limits = settings.mode, _decision_limits(settings)
@@ -165,14 +168,24 @@ class DataPlane:
         self._apply_learning(settings, policy)
         if settings.affinity != before.affinity:
             self.affinity = _affinity(settings)
-        self._configure_control()
         self.stored.resize(settings.capability.stored_responses)
         self.observations.take(settings.observe, log)
         self.decisions.resize(settings.decision.keep)
-        self.metrics.forget_gone()
-        self.reports.keep_only(frozenset(kept))
-        for upstream in dropped:
-            upstream.close()
+        self._replicas_replaced(kept, upstreams, not_ready)
+
+    def take_replicas(self, replicas: Sequence[ReplicaSettings], not_ready: Collection[str] = ()) -> None:
+        """Go on with other replicas and the same configuration, as ``apply`` does.
+
+        Args:
+            replicas: all of them.
+            not_ready: names of those that get nothing new while what is open on them ends. They stay in the fleet,
+                with all that is known of them, as they may come back; one that has never been in it does not join.
+        """
+        settings = self._without_newcomers(self.settings.model_copy(update={"replicas": list(replicas)}), not_ready)
+        kept, upstreams = self._upstreams_for(settings)
+        self.fleet.replace(settings.replicas)
+        self._take_settings(settings)
+        self._replicas_replaced(kept, upstreams, not_ready)
 
     @property
     def ready(self) -> bool:
@@ -186,6 +199,8 @@ class DataPlane:
             return "draining"
         if not self.fleet.looked:
             return "the replicas have not been looked at yet"
+        if not self.fleet.replicas:
+            return "no replica has been found"
         up = [replica for replica in self.fleet.replicas if replica.state.healthy and not replica.state.draining]
         if not up:
             return "no replica is healthy"
@@ -209,6 +224,44 @@ class DataPlane:
         self.body_bytes = settings.limits.body_bytes
         self.retry_attempts = settings.retry.attempts
         self.asks_for_usage = settings.learn.ask == "usage"
+
+    def _without_newcomers(self, settings: Settings, not_ready: Collection[str]) -> Settings:
+        if not not_ready:
+            return settings
+        here = {(replica.name, replica.url) for replica in self.fleet.replicas}
+        stay = [r for r in settings.replicas if r.name not in not_ready or (r.name, r.url) in here]
+        return settings.model_copy(update={"replicas": stay})
+
+    def _upstreams_for(self, settings: Settings) -> tuple[frozenset[str], dict[str, Upstream]]:
+        """The replicas that stay where they are, and the connections of all."""
+        before = self.settings
+        stay = _places(before).items() & _places(settings).items() if before.limits == settings.limits else ()
+        kept = frozenset(name for name, _ in stay)
+        return kept, {
+            replica.name: self.upstreams[replica.name]
+            if replica.name in kept
+            else self._upstream(replica, settings.limits)
+            for replica in settings.replicas
+        }
+
+    def _replicas_replaced(
+        self, kept: frozenset[str], upstreams: dict[str, Upstream], not_ready: Collection[str]
+    ) -> None:
+        """What follows once the fleet has its new replicas."""
+        dropped = [upstream for name, upstream in self.upstreams.items() if name not in kept]
+        self.upstreams = upstreams
+        names = {replica.name for replica in self.fleet.replicas}
+        for name in self._not_ready & names:
+            self.fleet.set_draining(name, name in not_ready)
+        self._not_ready = frozenset(names.intersection(not_ready))
+        for name in self._not_ready:
+            self.fleet.set_draining(name, True)
+        self._configure_control()
+        self.metrics.forget_gone()
+        self.reports.keep_only(kept)
+        for upstream in dropped:
+            upstream.close()
+        self.waiting.room_made()
 
     def _configure_control(self) -> None:
         settings = self.settings
@@ -283,7 +336,9 @@ def _places(settings: Settings) -> dict[str, str]:
 
 
 def _drafters(settings: Settings) -> list[str]:
-    return sorted({replica.drafter for replica in settings.replicas if replica.drafter is not None})
+    """The drafter families of the replicas, those that may still be found included."""
+    found = () if settings.discovery is None else settings.discovery.services
+    return sorted({each.drafter for each in (*settings.replicas, *found) if each.drafter is not None})
 
 
 def _affinity(settings: Settings) -> AffinityIndex | None:

@@ -82,6 +82,7 @@ class ProxyMetrics:
         stored_responses: number of responses whose replica is known.
         observing: families of what was observed.
         reports: answers that reported on their drafts, by replica.
+        discovering: families of the places where replicas are found.
     """
 
     def __init__(
@@ -94,6 +95,7 @@ class ProxyMetrics:
         stored_responses: Callable[[], int] = lambda: 0,
         observing: Callable[[], Iterator[Family]] = lambda: iter(()),
         reports: Callable[[], dict[str, int]] = dict,
+        discovering: Callable[[], Iterator[Family]] = lambda: iter(()),
     ) -> None:
         self.learning: FleetLearning | None = None
         """What acceptance was learned, where it is."""
@@ -104,6 +106,7 @@ class ProxyMetrics:
         self._stored_responses = stored_responses
         self._observing = observing
         self._reports = reports
+        self._discovering = discovering
         self._requests: dict[tuple[str, str, str], int] = {}
         self._decisions: dict[tuple[str, str, str], int] = {}
         self._opened = dict.fromkeys((replica.name for replica in fleet.replicas), 0)
@@ -245,6 +248,7 @@ class ProxyMetrics:
             [("", (), self._stored_responses())],
         )
         yield from self._observing()
+        yield from self._discovering()
         yield from fleet_families(self._fleet, self._clock(), self.learning)
 
 

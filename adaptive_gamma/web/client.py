@@ -14,7 +14,7 @@ from __future__ import annotations
 import functools
 import logging
 import ssl
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 
 import httpx
@@ -41,7 +41,7 @@ class WebAnswer:
         value: str | None = self._response.headers.get(name)
         return value
 
-    async def pieces(self) -> AsyncIterator[bytes]:
+    async def pieces(self) -> AsyncGenerator[bytes, None]:
         """The body as it arrives, not decompressed."""
         try:
             async for piece in self._response.aiter_raw():
