@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from adaptive_gamma.config import ReplicaSettings, ReplicaTemplate, ServiceSettings
+from adaptive_gamma.config.values import engine_url
 
 __all__ = ["Endpoint", "Found", "Replicas", "merged", "replica_name"]
 
@@ -68,10 +70,11 @@ def merged(static: Sequence[ReplicaSettings], found: Sequence[tuple[ServiceSetti
     taken: dict[str, list[tuple[ReplicaSettings, bool]]] = {service.name: [] for service, _ in found}
     for ready in (True, False):
         for service, each in found:
+            likeness = _likeness(service)
             for endpoint in _bounded(service, each, notes[service.name]):
                 if endpoint.ready is not ready:
                     continue
-                replica = _replica(service, endpoint, notes[service.name])
+                replica = _replica(service, likeness, endpoint, notes[service.name])
                 if replica is None:
                     continue
                 if replica.url in urls or replica.name in names:
@@ -97,15 +100,27 @@ def _bounded(service: ServiceSettings, found: Found, notes: list[str]) -> tuple[
     return there[:most]
 
 
-def _replica(service: ServiceSettings, endpoint: Endpoint, notes: list[str]) -> ReplicaSettings | None:
-    host = f"[{endpoint.address}]" if ":" in endpoint.address else endpoint.address
+def _likeness(service: ServiceSettings) -> ReplicaSettings:
+    """A replica with all that those of the service have in common."""
+    alike = {key: getattr(service, key) for key in ReplicaTemplate.model_fields}
+    return ReplicaSettings(name=service.name, url=f"{service.scheme}://host", **alike)
+
+
+def _replica(
+    service: ServiceSettings, likeness: ReplicaSettings, endpoint: Endpoint, notes: list[str]
+) -> ReplicaSettings | None:
     name = replica_name(service.name, endpoint.name)
     try:
-        return ReplicaSettings(
-            name=name,
-            url=f"{service.scheme}://{host}:{endpoint.port}",
-            **{key: getattr(service, key) for key in ReplicaTemplate.model_fields},
-        )
+        url = _url(service.scheme, endpoint.address, endpoint.port)
     except ValueError:
-        notes.append(f"{name}: {host[:80]!r} is no address")
+        notes.append(f"{name}: {endpoint.address[:80]!r} is no address")
         return None
+    # Both are checked; checking what is alike again for every endpoint would take ten times as long.
+    return likeness.model_copy(update={"name": name, "url": url})
+
+
+@functools.lru_cache(maxsize=4096)
+def _url(scheme: str, address: str, port: int) -> str:
+    """Kept, as all are looked at again whenever one changes. Raises ValueError."""
+    host = f"[{address}]" if ":" in address else address
+    return engine_url(f"{scheme}://{host}:{port}")
