@@ -152,7 +152,7 @@ class SliceApi:
         limit_s = self._settings.timeout_s
         try:
             async with asyncio.timeout(limit_s) as limit:
-                async with client.get(f"{self._path}?{urlencode(query)}", headers) as answer:
+                async with client.request("GET", f"{self._path}?{urlencode(query)}", headers=headers) as answer:
                     if answer.status != 200:
                         body = await _beginning(answer)
                         raise refusal(answer.status, body, self._namespace, self._access, token)

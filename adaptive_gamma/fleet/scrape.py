@@ -1,6 +1,7 @@
 """HTTP towards engines, for everything but the requests themselves: metrics pages, health, model lists, gammas.
 
-A call gives bytes or raises :class:`ScrapeError` with one of these reasons, before its time is up whatever the engine does:
+A call gives bytes or raises :class:`ScrapeError` with one of these reasons, before its time is up whatever
+the engine does:
 
     ``timeout``      no whole answer in time, connecting included
     ``connect``      no connection

@@ -78,7 +78,7 @@ class WebClient:
     async def request(
         self, method: str, url: str, *, headers: Mapping[str, str] | None = None, content: bytes | None = None
     ) -> AsyncIterator[WebAnswer]:
-        """Send a request; the connection is given back, or closed where the body was not read to its end, with the block.
+        """Send a request. With the block the connection is given back, or closed where the body was not read whole.
 
         Raises ExchangeError before the block begins; see :meth:`WebAnswer.pieces` for the body.
         """

@@ -18,6 +18,7 @@ import pytest
 from adaptive_gamma.config import DiscoverySettings
 from adaptive_gamma.discovery import Discovery
 from adaptive_gamma.discovery.kube_access import find_access
+from adaptive_gamma.discovery.kubernetes import KubernetesSource
 from adaptive_gamma.errors import ConfigurationError
 from tests.discovery.fake_api import endpoint, fake_api, slice_of
 from tests.discovery.held_pace import HeldPace
@@ -55,6 +56,12 @@ class Looking:
 
     async def fails(self, reason: str, count: int = 1) -> None:
         await until(lambda: self.row["failures"].get(reason, 0) >= count, f"{count} x {reason} in {self.row}")
+
+    async def watches(self) -> None:
+        """Wait until the watch that was asked for has begun here too."""
+        source = self.discovery._places[0].source
+        assert isinstance(source, KubernetesSource)
+        await until(lambda: source._began_at is not None, "a watch has begun")
 
     async def sleeps(self, count: int) -> None:
         await until(lambda: len(self.pace.sleeps) >= count, f"{count} sleeps, not {self.pace.sleeps}")
@@ -175,6 +182,18 @@ async def test_a_dropped_watch_goes_on_from_the_last_event() -> None:
             await looking.finds("p2")
             assert (await api.asked("watch", 2))["resourceVersion"] == version
             assert (api.count("list"), looking.row["error"]) == (1, None)
+
+
+async def test_watches_that_break_after_a_while_are_no_row_of_failures() -> None:
+    """As behind something that cuts idle connections: the waits between do not grow."""
+    async with fake_api() as api, _looking(api.url) as looking:
+        for count in (1, 2, 3):
+            await api.asked("watch", count)
+            await looking.watches()
+            looking.pace.advance(30)
+            api.drop_watches()
+            await looking.after_the_wait(count)
+        assert looking.pace.sleeps == [0.5, 0.5, 0.5]
 
 
 async def test_a_watch_whose_time_is_up_is_followed_by_the_next() -> None:

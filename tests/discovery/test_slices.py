@@ -36,6 +36,14 @@ def test_slices_of_a_service_are_merged_and_each_pod_is_there_once() -> None:
     )
 
 
+@pytest.mark.parametrize("first", [True, False])
+def test_an_address_is_ready_if_one_slice_says_so(first: bool) -> None:
+    found = _found(
+        slice_of("a", endpoint("10.0.0.1", "p1", ready=first)), slice_of("b", endpoint("10.0.0.1", ready=not first))
+    )
+    assert found.endpoints == (Endpoint("p1", "10.0.0.1", 8000, ready=True),)
+
+
 def test_ready_is_what_is_not_said_to_be_otherwise() -> None:
     slices = slice_of(
         "a",
