@@ -1,4 +1,4 @@
-"""The only module of the product that knows the HTTP client library.
+"""The only module that knows the HTTP client library, but for the clients that the demo plays.
 
 A call gives an answer, or raises :class:`ExchangeError` with one of these reasons:
 

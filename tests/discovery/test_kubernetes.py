@@ -495,6 +495,13 @@ async def test_the_certificate_is_checked_by_the_file_given(tmp_path: Path) -> N
             ca.write_bytes(certificate.read_bytes())
             await looking.after_the_wait(2)
             await looking.finds("p1")
+            await api.asked("watch", 1)
+            (tmp_path / "other").mkdir()
+            ca.write_bytes(_self_signed(tmp_path / "other")[0].read_bytes())
+            api.end_watches()
+            await looking.after_the_wait(3)
+            await looking.fails("connect")
+            assert looking.names == ["spec-p1"]
         async with _looking(api.url) as looking:
             await looking.fails("connect")
             assert "certificate" in looking.row["error"].lower()
