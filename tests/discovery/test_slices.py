@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from adaptive_gamma.config import ReplicaSettings, ServiceSettings
@@ -140,6 +140,7 @@ def test_an_address_that_is_none_is_left_out() -> None:
     assert (replicas.replicas, replicas.notes) == ((), {"spec": ("spec-x: 'not an address' is no address",)})
 
 
+@settings(deadline=None)
 @given(own=st.text(min_size=1, max_size=300), service=st.from_regex(r"[A-Za-z0-9][A-Za-z0-9-]{0,30}", fullmatch=True))
 def test_names_are_bounded_and_of_the_right_characters(own: str, service: str) -> None:
     name = replica_name(service, own)
@@ -166,6 +167,7 @@ _SLICES = st.builds(
 )
 
 
+@settings(deadline=None)
 @given(events=st.lists(st.tuples(st.sampled_from(["put", "drop", "list"]), _SLICES), max_size=12))
 def test_any_sequence_of_events_ends_where_a_fresh_list_begins(events: list[tuple[str, dict[str, Any]]]) -> None:
     store, cluster = SliceStore(), dict[str, dict[str, Any]]()
