@@ -58,6 +58,8 @@ class CostFinding:
     tokens_per_step: float | None
     """Of one sequence. None on engines that do not count tokens."""
     predicted_tokens_per_step: float
+    batch: float
+    """Mean number of sequences in a step."""
     noise: float | None
     """Relative standard error of the observed tokens, prompts accounted for (``RateNoise``); None after too few
     looks."""
@@ -71,6 +73,16 @@ class CostFinding:
     def tokens_ratio(self) -> float | None:
         """Observed over predicted tokens of a step."""
         return None if self.tokens_per_step is None else self.tokens_per_step / self.predicted_tokens_per_step
+
+    def gain_over_plain(self, prices: StepPrices) -> float | None:
+        """Observed tokens per second over those that the policy predicts of plain decoding of the same batch, less 1.
+
+        None where the engine does not count tokens.
+        """
+        if self.tokens_per_step is None:
+            return None
+        plain_s = prices.step_seconds(max(round(self.batch), 1), 0, None, False)
+        return self.tokens_per_step * plain_s / self.step_s - 1.0
 
 
 @dataclass(slots=True)
@@ -132,6 +144,7 @@ class CostCheck:
             predicted_step_s=sums.predicted_s / sums.steps,
             tokens_per_step=sums.tokens / sums.token_steps if sums.token_steps >= _LEAST_STEPS else None,
             predicted_tokens_per_step=sums.predicted_tokens / sums.steps,
+            batch=sums.batch / sums.steps,
             noise=self._noise.relative_error,
         )
 

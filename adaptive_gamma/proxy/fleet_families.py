@@ -11,7 +11,7 @@ from adaptive_gamma.proxy.learned import learned_families, learned_rates
 from adaptive_gamma.routing import GammaSchedule
 
 if TYPE_CHECKING:
-    from adaptive_gamma.fleet import Fleet, FleetLearning, FleetReplica
+    from adaptive_gamma.fleet import AcceptancePrior, Fleet, FleetLearning, FleetReplica
 
 __all__ = ["fleet_families"]
 
@@ -66,7 +66,7 @@ def fleet_families(fleet: Fleet, now: float, learning: FleetLearning | None) -> 
         ("replica", "reason"),
         (("_total", (r.name, why), count) for r in replicas for why, count in sorted(r.scrape_failures.items())),
     )
-    yield from _cost_families(replicas)
+    yield from _cost_families(replicas, fleet.policy)
     yield from _control_families([r for r in replicas if r.control is not None])
     yield Family(
         "adaptive_gamma_acceptance",
@@ -79,8 +79,29 @@ def fleet_families(fleet: Fleet, now: float, learning: FleetLearning | None) -> 
     yield from learned_families(learning)
 
 
-def _cost_families(replicas: tuple[FleetReplica, ...]) -> Iterator[Family]:
+def _cost_families(replicas: tuple[FleetReplica, ...], policy: AcceptancePrior | None) -> Iterator[Family]:
     found = [(r.name, finding) for r in replicas if (finding := r.cost.finding) is not None]
+    yield Family(
+        "adaptive_gamma_step_seconds",
+        "gauge",
+        "Seconds of an engine step, as the engine reports them, over a decayed window.",
+        _REPLICA,
+        [("", (name,), finding.step_s) for name, finding in found],
+    )
+    yield Family(
+        "adaptive_gamma_predicted_step_seconds",
+        "gauge",
+        "Seconds of the same steps, as the policy predicts them.",
+        _REPLICA,
+        [("", (name,), finding.predicted_step_s) for name, finding in found],
+    )
+    yield Family(
+        "adaptive_gamma_gain_over_plain_ratio",
+        "gauge",
+        "Observed tokens per second over those predicted of plain decoding of the same batch, less 1.",
+        _REPLICA,
+        [("", (n,), gain) for n, finding in found if policy and (gain := finding.gain_over_plain(policy)) is not None],
+    )
     yield Family(
         "adaptive_gamma_step_time_error_ratio",
         "gauge",

@@ -71,6 +71,28 @@ def test_acceptance_shows_in_the_tokens_of_a_step() -> None:
     assert found.step_time_ratio == pytest.approx(1.0, abs=0.06)
 
 
+@pytest.mark.parametrize(("batch", "gamma"), [(1, 4), (12, 4), (12, 0), (12, None)])
+def test_the_gain_over_plain_is_that_of_the_policy_where_all_is_as_it_says(batch: int, gamma: int | None) -> None:
+    cost = check()
+    watch(cost, 60, gamma=gamma, concurrency=lambda now: batch)
+    found = cost.finding
+    assert found is not None
+    assert found.tokens_per_step is not None
+    assert found.batch == pytest.approx(batch, rel=0.05)
+    plain, steps = (
+        POLICY.step_seconds(batch, 0, None, False),
+        POLICY.step_seconds(batch, gamma or 0, None, gamma is not None),
+    )
+    assert found.gain_over_plain(POLICY) == pytest.approx(found.tokens_per_step * plain / steps - 1.0, abs=0.12)
+    if gamma is None:
+        assert found.gain_over_plain(POLICY) == pytest.approx(0.0, abs=0.06)
+    if gamma == 0:
+        gain = found.gain_over_plain(POLICY)
+        assert gain is not None
+        assert gain < 0, "the drafter costs and gives nothing"
+    assert replace(found, tokens_per_step=None).gain_over_plain(POLICY) is None
+
+
 @pytest.mark.parametrize(("factor", "flagged"), [(1.15, False), (1.4, True), (0.6, True), (5.0, True)])
 def test_an_error_that_stays_is_flagged_and_corrected_within_bounds(factor: float, flagged: bool) -> None:
     cost, first = check(), []
