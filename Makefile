@@ -92,6 +92,10 @@ lock: $(VENV)/.dev
 		--no-annotate --extra dev -o requirements/dev.txt pyproject.toml requirements/build.in
 	$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header \
 		--no-annotate -o requirements/b9093.txt requirements/b9093.in
+	$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header \
+		--no-annotate --no-emit-package scipy -o requirements/runtime.txt pyproject.toml requirements/runtime.in
+	$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header \
+		--no-annotate -o requirements/build.txt requirements/build.in
 
 clean:
 	rm -rf $(VENV) $(B9093) $(VLLM) dist build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,7 +1,7 @@
 """The chart's ``values.schema.json``: what the chart itself takes, and ``config`` as our own settings have it.
 
-``python -m tests.chart.values_schema`` writes the file; a test compares it with what the settings say now, so that a key
-that is renamed there cannot stay in the chart.
+``python -m tests.chart.values_schema`` writes the file; a test compares it with what the settings say now, so a renamed
+key cannot stay in the chart.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ import click
 from adaptive_gamma.cli.numbers import FiniteFloat
 from adaptive_gamma.cli.policy.options import family_option, given_flags, hardware_option, model_option, whole_numbers
 from adaptive_gamma.cli.policy.whole_file import write_whole
-from adaptive_gamma.errors import AdaptiveGammaError
+from adaptive_gamma.errors import AdaptiveGammaError, ConfigurationError
 from adaptive_gamma.policy import (
     Policy,
     find_policy,
@@ -135,8 +135,12 @@ def build_command(
         path = find_policy(inputs_file)
         policy = rebuild_policy(read_policy_file(path), str(path))
     elif sweep:
-        # Here and not above: calibration brings scipy's optimisers, and no other command should wait for them.
-        from adaptive_gamma.cli.policy.from_sweep import PolicyWishes, build_from_sweep, machine_of, numbers_of
+        # Here and not above: calibration brings scipy's optimisers, and no other command should wait for them. The
+        # container image leaves them out.
+        try:
+            from adaptive_gamma.cli.policy.from_sweep import PolicyWishes, build_from_sweep, machine_of, numbers_of
+        except ModuleNotFoundError as error:
+            raise ConfigurationError("--from", "", f"needs {error.name}, which is not installed here") from error
 
         if gpu and not model:
             raise click.UsageError("--gpu needs --model: peaks say nothing without the model's sizes")
