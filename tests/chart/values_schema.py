@@ -114,7 +114,6 @@ def values_schema() -> Schema:
             image=IMAGE,
             concurrency=whole(1, 256),
             logLevel={"enum": ["trace", "debug", "info", "warning", "error", "critical", "off"]},
-            drainSeconds=SECONDS,
             resources=RESOURCES,
         ),
         picker=section(tls={"enum": ["self-signed", "secret", "off"]}, tlsSecret=NAME),
@@ -181,7 +180,7 @@ def in_draft_7(value: Any) -> Any:
         return [in_draft_7(each) for each in value]
     if not isinstance(value, dict):
         return value.replace("#/$defs/", "#/definitions/") if isinstance(value, str) else value
-    made = {}
+    made: Schema = {}
     for key, each in value.items():
         if key == "properties":
             made[key] = {name: in_draft_7(schema) for name, schema in each.items()}

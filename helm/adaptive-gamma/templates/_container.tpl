@@ -1,10 +1,10 @@
-{{/* What every container that runs adaptive-gamma has in common. Takes root and resources. */}}
+{{/* What every container that runs adaptive-gamma has in common. Takes root, resources, and step (see args). */}}
 {{- define "adaptive-gamma.container" -}}
 {{- $root := .root -}}
 image: {{ include "adaptive-gamma.image" $root | quote }}
 imagePullPolicy: {{ $root.Values.image.pullPolicy }}
 args:
-  {{- include "adaptive-gamma.args" $root | nindent 2 }}
+  {{- include "adaptive-gamma.args" . | nindent 2 }}
 {{- if or $root.Values.engineApiKey.existingSecret $root.Values.extraEnv }}
 env:
   {{- with $root.Values.engineApiKey }}

@@ -1,31 +1,32 @@
 {{/*
-Envoy, and the process that writes its files as a native sidecar, so that the files are there before Envoy starts. Both run as
-the same user: the files need no rights for others.
+Envoy, and the process that keeps its files. A first run of that writes them before Envoy starts. At the end both are told at
+once: the hook of Envoy keeps it alive while the other has it finish what is open and then end. All run as the same user, so
+the files need no rights for others.
 */}}
 {{- define "adaptive-gamma.envoyContainers" -}}
 initContainers:
+  - name: first-files
+    {{- include "adaptive-gamma.container" (dict "root" . "resources" .Values.resources "step" "first") | nindent 4 }}
+containers:
   - name: adaptive-gamma
-    restartPolicy: Always
     {{- include "adaptive-gamma.container" (dict "root" . "resources" .Values.resources) | nindent 4 }}
     ports:
       - {name: ag-admin, containerPort: {{ int .Values.ports.admin }}}
-    startupProbe:
-      exec:
-        command: [python, -c, "import os, sys; sys.exit(not os.path.exists('{{ include "adaptive-gamma.envoyBootstrap" . }}'))"]
-      periodSeconds: 1
-      timeoutSeconds: 5
-      failureThreshold: 60
-containers:
+    {{- include "adaptive-gamma.probes" . | nindent 4 }}
+    lifecycle:
+      {{- include "adaptive-gamma.sleepFirst" (dict "root" . "seconds" .Values.preStopSeconds "python" true) | nindent 6 }}
   - name: envoy
     image: {{ include "adaptive-gamma.imageName" (dict "image" .Values.envoy.image "tag" "") | quote }}
     imagePullPolicy: {{ .Values.envoy.image.pullPolicy }}
     command: [envoy]
     args:
-      - --config-path={{ include "adaptive-gamma.envoyBootstrap" . }}
-      - --concurrency={{ int .Values.envoy.concurrency }}
-      - --log-level={{ .Values.envoy.logLevel }}
+      - --config-path
+      - {{ include "adaptive-gamma.envoyBootstrap" . }}
+      - --concurrency
+      - {{ int .Values.envoy.concurrency | quote }}
+      - --log-level
+      - {{ .Values.envoy.logLevel | quote }}
       - --disable-hot-restart
-      - --drain-strategy=immediate
     ports:
       - {name: ag-data, containerPort: {{ int .Values.ports.data }}}
     securityContext:
@@ -33,17 +34,21 @@ containers:
     resources:
       {{- toYaml .Values.envoy.resources | nindent 6 }}
     volumeMounts:
-      - {name: envoy-files, mountPath: /envoy, readOnly: true}
+      - {name: envoy-files, mountPath: /envoy}
+    startupProbe:
+      tcpSocket: {port: ag-data}
+      periodSeconds: 1
+      failureThreshold: 60
     readinessProbe:
       tcpSocket: {port: ag-data}
       periodSeconds: 2
       failureThreshold: 2
-    livenessProbe:
-      tcpSocket: {port: ag-data}
-      periodSeconds: 10
-      failureThreshold: 6
     lifecycle:
-      {{- include "adaptive-gamma.sleepFirst" (dict "root" . "seconds" .Values.envoy.drainSeconds) | nindent 6 }}
+      {{- include "adaptive-gamma.sleepFirst" (dict "root" . "seconds" (include "adaptive-gamma.envoyLastsSeconds" .)) | nindent 6 }}
 {{- end -}}
 
-{{- define "adaptive-gamma.envoyBootstrap" -}}/envoy/bootstrap.yaml{{- end -}}
+{{- define "adaptive-gamma.envoyLastsSeconds" -}}
+{{- add (int .Values.preStopSeconds) (include "adaptive-gamma.drainSeconds" . | int) 5 -}}
+{{- end -}}
+
+{{- define "adaptive-gamma.envoyBootstrap" -}}/envoy/envoy.json{{- end -}}

@@ -81,7 +81,7 @@ app.kubernetes.io/component: test
 {{- if not (kindIs "invalid" .Values.terminationGracePeriodSeconds) -}}
 {{- .Values.terminationGracePeriodSeconds | int -}}
 {{- else if eq .Values.mode "envoy" -}}
-{{- add (.Values.envoy.drainSeconds | int) 15 -}}
+{{- add (include "adaptive-gamma.envoyLastsSeconds" . | int) 5 -}}
 {{- else if eq .Values.mode "sidecar" -}}
 {{- add (.Values.sidecar.enginePreStopSeconds | int) (include "adaptive-gamma.drainSeconds" . | int) 5 -}}
 {{- else -}}
@@ -103,12 +103,20 @@ preStop: {exec: {command: {{ if .python }}["python", "-c", "import time; time.sl
 {{- if contains ":" .host -}}[{{ .host }}]:{{ .port }}{{- else -}}{{ .host }}:{{ .port }}{{- end -}}
 {{- end -}}
 
-{{/* What adaptive-gamma runs as in each mode: the one place where its arguments are. */}}
+{{/*
+What adaptive-gamma runs as in each mode: the one place where its arguments are. Takes root, and step: "first" for the run that
+writes Envoy's files before Envoy starts.
+*/}}
 {{- define "adaptive-gamma.args" -}}
+{{- $step := default "" .step -}}
+{{- with .root -}}
 {{- if eq .Values.mode "envoy" -}}
 - envoy
 - --config=/etc/adaptive-gamma/config.yaml
 - --out=/envoy
+- --envoy-admin=127.0.0.1:9901
+- --log-level={{ .Values.logLevel }}
+- {{ ternary "--once" "--drain" (eq $step "first") }}
 {{- else if eq .Values.mode "gateway" -}}
 - picker
 - --config=/etc/adaptive-gamma/config.yaml
@@ -118,6 +126,7 @@ preStop: {exec: {command: {{ if .python }}["python", "-c", "import time; time.sl
 - serve
 - --config=/etc/adaptive-gamma/config.yaml
 - --log-level={{ .Values.logLevel }}
+{{- end -}}
 {{- end -}}
 {{- end -}}
 
