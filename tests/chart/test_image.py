@@ -60,12 +60,12 @@ def test_what_the_image_installs_is_pinned_by_hash() -> None:
 
 
 def test_the_lock_has_what_we_need() -> None:
-    """All dependencies but scipy, which only the fitting of policies uses, and what the picker speaks."""
+    """All dependencies but scipy, which only the fitting of policies uses, and what the picker and DNS need."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     needed = {re.match(r"[A-Za-z0-9-]+", each)[0] for each in project["dependencies"]}  # type: ignore[index]  # a name
     locked = set(re.findall(r"^([a-z0-9.-]+)==", (ROOT / "requirements" / "runtime.txt").read_text(), re.M))
     assert needed - locked == {"scipy"}
-    assert {"grpcio", "protobuf"} <= locked
+    assert {"cryptography", "dnspython", "grpcio", "protobuf"} <= locked
 
 
 def test_the_schema_of_the_values_is_that_of_our_settings() -> None:
