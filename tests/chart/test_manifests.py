@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import importlib
+import importlib.util
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 import yaml
 
@@ -256,10 +259,22 @@ def test_the_picker_is_probed_over_grpc_where_it_speaks_without_tls() -> None:
     assert plain["livenessProbe"]["grpc"] == {"port": 9002, "service": "liveness"}
     assert "grpc" not in container(our_spec("gateway"))["readinessProbe"]
     assert "--tls=self-signed" in container(our_spec("gateway"))["args"]
-    assert (
-        "--tls=/etc/adaptive-gamma-tls/tls.crt,/etc/adaptive-gamma-tls/tls.key"
-        in (container(our_spec("gateway-certificate"))["args"])
-    )
+    files = {"--tls=files", "--cert=/etc/adaptive-gamma-tls/tls.crt", "--key=/etc/adaptive-gamma-tls/tls.key"}
+    assert files <= set(container(our_spec("gateway-certificate"))["args"])
+    assert "--tls=off" in container(our_spec("gateway-plain-text"))["args"]
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_command_knows_its_arguments(name: str) -> None:
+    for each in containers(our_spec(name)):
+        if each["name"] not in ("first-files", "adaptive-gamma"):
+            continue
+        command, *arguments = each["args"]
+        module = f"adaptive_gamma.cli.{command}"
+        if importlib.util.find_spec(module) is None:
+            pytest.skip(f"there is no command {command}")
+        found: click.Command = importlib.import_module(module).command
+        found.make_context(command, list(arguments))
 
 
 def test_envoy_starts_when_its_files_are_there() -> None:

@@ -121,7 +121,14 @@ writes Envoy's files before Envoy starts.
 - picker
 - --config=/etc/adaptive-gamma/config.yaml
 - --listen={{ include "adaptive-gamma.listen" (dict "host" .Values.listenHost "port" (int .Values.ports.picker)) }}
-- --tls={{ if eq .Values.picker.tls "secret" }}/etc/adaptive-gamma-tls/tls.crt,/etc/adaptive-gamma-tls/tls.key{{ else }}{{ .Values.picker.tls }}{{ end }}
+- --log-level={{ .Values.logLevel }}
+{{- if eq .Values.picker.tls "secret" }}
+- --tls=files
+- --cert=/etc/adaptive-gamma-tls/tls.crt
+- --key=/etc/adaptive-gamma-tls/tls.key
+{{- else }}
+- --tls={{ .Values.picker.tls }}
+{{- end }}
 {{- else -}}
 - serve
 - --config=/etc/adaptive-gamma/config.yaml
