@@ -30,7 +30,7 @@ __all__ = ["choose_schedule", "make_schedule", "schedule_for"]
 
 _TOLERANCE = 0.01
 _BAND_TOLERANCE = 0.03
-_MOST_BATCHES = 65_536
+_MOST_BATCHES = 8192
 
 
 def choose_schedule(inputs: GammaInputs) -> GammaDecision:
