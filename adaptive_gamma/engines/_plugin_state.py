@@ -13,7 +13,7 @@ from adaptive_gamma.engines.actuator import GammaRanges, GammaSet
 __all__ = ["FORMAT", "PluginState", "gamma_in", "held_gamma", "plugin_state", "same_gammas", "short_text"]
 
 FORMAT = 1
-_MOST_BATCHES = 65_536
+_MOST_BATCHES = 8192
 _MOST_RANGES = 4096
 _LONGEST_TEXT = 300
 
@@ -74,7 +74,6 @@ def plugin_state(told: Mapping[str, object]) -> PluginState:
         raise ValueError(f"max_gamma must be a number 0..{LARGEST_GAMMA}")
     if largest_batch is None or not 1 <= largest_batch <= _MOST_BATCHES:
         raise ValueError(f"max_batch must be a number 1..{_MOST_BATCHES}")
-    revision = told.get("revision")
     return PluginState(
         problem=None,
         started_at=started_at,
@@ -85,7 +84,7 @@ def plugin_state(told: Mapping[str, object]) -> PluginState:
         settable=_settable(told.get("captured_gammas")),
         startup=_schedule(told, "startup_schedule"),
         schedule=_schedule(told, "schedule"),
-        revision=None if revision is None else str(revision),
+        revision=_revision(told.get("revision")),
         refused=_refused(told.get("refused")),
         steps=_count(told, "steps") or 0,
         steps_in_force=_count(told, "steps_in_force") or 0,
@@ -129,9 +128,13 @@ def short_text(value: object) -> str:
 
 def _time(told: Mapping[str, object], key: str) -> float:
     value = told.get(key)
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+    try:
+        time_s = math.nan if isinstance(value, bool) or not isinstance(value, int | float) else float(value)
+    except OverflowError:  # a number of hundreds of digits
+        time_s = math.nan
+    if not math.isfinite(time_s):
         raise ValueError(f"{key} must be a time")
-    return float(value)
+    return time_s
 
 
 def _count(told: Mapping[str, object], key: str) -> int | None:
@@ -171,8 +174,12 @@ def _schedule(told: Mapping[str, object], key: str) -> GammaRanges:
     return tuple(ranges)
 
 
+def _revision(value: object) -> str | None:
+    """Anybody's: it is shown, so it is bounded and can be written as UTF-8."""
+    return None if value is None else short_text(value)
+
+
 def _refused(value: object) -> tuple[str | None, str] | None:
     if not isinstance(value, Mapping):
         return None
-    revision = value.get("revision")
-    return None if revision is None else str(revision), short_text(value.get("reason")) or "it does not say why"
+    return _revision(value.get("revision")), short_text(value.get("reason")) or "it does not say why"
