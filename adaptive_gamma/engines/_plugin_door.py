@@ -136,8 +136,8 @@ class FileDoor:
 
     def _read(self) -> dict[str, Any]:
         try:
-            with open(self._state, "rb") as file:
-                content = file.read(_LARGEST + 1)
+            with open(self._state, "rb", opener=_at_once) as file:
+                content = file.read(_LARGEST + 1) or b""
         except FileNotFoundError:
             raise ActuatorError("absent", f"there is no {self._state}: the plugin has not started (yet)") from None
         except OSError as error:
@@ -167,6 +167,11 @@ class FileDoor:
 def state_file_of(path: Path) -> Path:
     """Where the plugin tells what became of a schedule file: ``gamma.json`` has ``gamma.state.json`` beside it."""
     return path.with_name(f"{path.stem}.state.json")
+
+
+def _at_once(path: str, flags: int) -> int:
+    """Opens a pipe in the state file's place without waiting for one who writes: the thread would never come back."""
+    return os.open(path, flags | os.O_NONBLOCK)
 
 
 def _object(content: bytes) -> dict[str, Any] | None:

@@ -53,8 +53,8 @@ def read_object(path: Path) -> dict[str, Any]:
         FileError: it cannot be read, is too large, or holds something else.
     """
     try:
-        with open(path, "rb") as stream:
-            content = stream.read(_LARGEST + 1)
+        with open(path, "rb", opener=_at_once) as stream:
+            content = stream.read(_LARGEST + 1) or b""
     except OSError as error:
         raise FileError(f"it cannot be read: {error.strerror}") from None
     if len(content) > _LARGEST:
@@ -66,6 +66,11 @@ def read_object(path: Path) -> dict[str, Any]:
     if not isinstance(value, dict) or value.get("format") != FORMAT:
         raise FileError(f'it is no object with "format": {FORMAT}')
     return value
+
+
+def _at_once(path: str, flags: int) -> int:
+    """Opens a pipe in a file's place without waiting for one who writes, so that the watch goes on."""
+    return os.open(path, flags | os.O_NONBLOCK)
 
 
 def write_object(path: Path, value: dict[str, Any]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 import logging
@@ -329,7 +330,7 @@ async def test_answers_that_are_no_state(fault: str, tmp_path: Path, caplog: pyt
         {"format": 2}, {"status": "well"}, {"max_gamma": 65}, {"max_gamma": True}, {"max_batch": 0}, {"schedule": None},
         {"schedule": []}, {"schedule": [[2, 3, 1]]}, {"schedule": [[1, 3, 1], [3, 4, 1]]}, {"schedule": [[1, 3, -1]]},
         {"startup_schedule": [[1, 2]]}, {"steps": -1}, {"steps": 1.5}, {"written_at": "now"}, {"written_at": None},
-        {"started_at": float("nan")}, {"captured_gammas": [1, "2"]},
+        {"started_at": float("nan")}, {"captured_gammas": [1, "2"]}, {"started_at": 10**400}, {"max_batch": 8193},
     ],
 )  # fmt: skip
 def test_states_that_make_no_sense(change: dict[str, object]) -> None:
@@ -337,6 +338,16 @@ def test_states_that_make_no_sense(change: dict[str, object]) -> None:
     assert plugin_state(state).problem is None
     with pytest.raises(ValueError, match=r"."):
         plugin_state({**state, **change})
+
+
+@pytest.mark.parametrize("revision", ["\ud800", "r" * 900_000, {"a": "\u2028"}])
+def test_a_revision_of_another_can_be_shown(revision: object) -> None:
+    told = {**SchedulePlugin(lambda: 1.0).state(), "revision": revision, "refused": {"revision": revision}}
+    state = plugin_state(told)
+    assert state.revision is not None
+    assert state.refused is not None
+    assert state.refused[0] == state.revision
+    assert len(state.revision.encode()) <= 300
 
 
 async def test_a_state_file_that_is_no_state(tmp_path: Path) -> None:
@@ -347,6 +358,16 @@ async def test_a_state_file_that_is_no_state(tmp_path: Path) -> None:
             await at.actuator.look()
             with pytest.raises(ActuatorError, match="malformed"):
                 at.actuator.settled()
+
+
+async def test_a_pipe_in_the_place_of_the_state_file_holds_nothing_up(tmp_path: Path) -> None:
+    async with scene("file", tmp_path) as at:
+        (tmp_path / "gamma.state.json").unlink(missing_ok=True)
+        os.mkfifo(tmp_path / "gamma.state.json")
+        async with asyncio.timeout(5):
+            await at.actuator.look()
+        with pytest.raises(ActuatorError, match="malformed"):
+            at.actuator.settled()
 
 
 async def test_an_engine_that_is_gone_or_hangs(way: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import json
 import logging
+import os
 import threading
 import time
 from pathlib import Path
@@ -104,6 +105,12 @@ def test_a_file_that_is_none_of_ours_is_refused(engine: Engine, content: bytes) 
     assert state["refused"]["revision"] is None
     assert state["refused"]["reason"].startswith("the schedule file is of no use: it ")
     assert engine.step(1) == 5
+
+
+def test_a_pipe_in_the_place_of_the_file_does_not_stop_the_watch(engine: Engine) -> None:
+    os.mkfifo(engine.file)
+    engine.governor.look()
+    assert engine.state()["refused"]["reason"] == "the schedule file is of no use: it is not JSON"
 
 
 def test_null_is_the_schedule_of_the_start_and_a_missing_key_is_not(engine: Engine) -> None:
