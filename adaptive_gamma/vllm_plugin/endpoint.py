@@ -71,19 +71,17 @@ class ScheduleEndpoint:
         """Nothing: the route needs no engine client."""
 
     async def _answer(self, request: Request) -> Response:
-        from starlette.responses import JSONResponse
-
         try:
             self._admit(request)
             if request.method in ("GET", "HEAD"):
-                return JSONResponse(self._state())
+                return _json(self._state())
             wanted, revision = (None, None) if request.method == "DELETE" else await _asked(request)
             # One change at a time: a second would replace the file before the engine has seen the first.
             async with self._changing:
-                return JSONResponse(await self._change(wanted, revision))
+                return _json(await self._change(wanted, revision))
         except _Refusal as refusal:
             error = {"message": str(refusal), "type": refusal.kind, "code": refusal.status}
-            return JSONResponse({"error": error}, refusal.status)
+            return _json({"error": error}, refusal.status)
 
     def _admit(self, request: Request) -> None:
         if not self._settings.remote and not _is_local(request.client.host if request.client else ""):
@@ -141,6 +139,13 @@ class ScheduleEndpoint:
                 raise _Refusal(409, "refused", str(refused.get("reason")))
             await asyncio.sleep(_LOOK_EVERY_S)
         raise _Refusal(503, "unavailable", f"the engine did not take it within {_TAKEN_WITHIN_S:.0f} s; it may yet")
+
+
+def _json(value: dict[str, Any], status: int = 200) -> Response:
+    """In ASCII: a revision may hold half of a surrogate pair, which has no bytes in UTF-8."""
+    from starlette.responses import Response
+
+    return Response(json.dumps(value), status, media_type="application/json")
 
 
 async def _asked(request: Request) -> tuple[object, str | None]:

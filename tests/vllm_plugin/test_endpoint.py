@@ -104,6 +104,13 @@ async def test_what_is_wrong_with_a_body_is_said(client: httpx.AsyncClient, body
 
 
 @pytest.mark.usefixtures("scheduler")
+async def test_half_a_surrogate_pair_in_a_revision_is_no_fault(client: httpx.AsyncClient) -> None:
+    answer = await client.put(PATH, content=b'{"schedule": [[1, 8, 1]], "revision": "half \\ud83d"}')
+    assert (answer.status_code, (await client.get(PATH)).status_code) == (200, 200)
+    assert answer.json()["schedule"] == [[1, 8, 1]]
+
+
+@pytest.mark.usefixtures("scheduler")
 async def test_a_body_has_an_end(client: httpx.AsyncClient) -> None:
     assert (await client.put(PATH, content=b" " * (1 << 19))).status_code == 413
 
