@@ -115,15 +115,16 @@ class ScheduleGovernor:
         scheduler = self._scheduler()
         if scheduler is not None:
             scheduler.dynamic_sd_lookup = ready.lookup
-            self._in_force = ready
+            # In this order: the watching thread tells of no steps before the schedule they are counted for.
             self._steps_in_force = 0
+            self._in_force = ready
 
     def end_step(self, batch: int, gamma: int) -> None:
         """A step was scheduled, with so many requests in it and so many tokens to draft for each."""
         if batch > 0:
+            self._last_batch, self._last_gamma = batch, gamma
             self._steps += 1
             self._steps_in_force += 1
-            self._last_batch, self._last_gamma = batch, gamma
 
     # -- the watching thread ------------------------------------------------------------------------------------------
 
