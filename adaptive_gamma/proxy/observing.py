@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 
 __all__ = ["ObservationKeeper", "Observed"]
 
-_TAIL = 4096
+_TAIL = 16 * 1024
+"""The end of an answer that is looked at: the count of tokens stands before an engine's report of each single step."""
 _TOKENS = re.compile(rb'"(?:completion_tokens|output_tokens|tokens_predicted)"\s*:\s*(\d{1,9})')
 _CHOICES = ("sent", "decided")
 
@@ -61,7 +62,7 @@ class Observed:
         self._keeper = keeper
         self._clock = clock
         self._began = clock()
-        self._tail = b""
+        self._tail = bytearray()
 
     @property
     def seconds(self) -> float:
@@ -70,7 +71,7 @@ class Observed:
 
     def ended(self, record: DecisionRecord) -> None:
         """The try has ended as the record says. The answer may be told to be over only after that."""
-        tail, self._tail = self._tail, b""
+        tail, self._tail = self._tail, bytearray()
         if record.outcome == "ok":
             # A quote inside a JSON string has a backslash before it, so that no text of an answer looks like this.
             counts = _TOKENS.findall(tail)
@@ -80,8 +81,11 @@ class Observed:
     def feed(self, pieces: list[bytes]) -> None:
         if self.first_byte_s is None:
             self.first_byte_s = self.seconds
-        last = pieces[-1]
-        self._tail = last[-_TAIL:] if len(last) >= _TAIL else b"".join((self._tail, *pieces))[-_TAIL:]
+        tail = self._tail
+        for piece in pieces:
+            tail += piece
+        if len(tail) > 2 * _TAIL:
+            del tail[:-_TAIL]
 
     def finish(self, *, whole: bool) -> None:
         """All there is to know is known when the record is closed."""

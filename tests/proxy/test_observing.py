@@ -96,7 +96,8 @@ async def test_a_stream_is_observed_from_its_first_token_to_its_last() -> None:
     [
         (b'{"content": "x", "tokens_predicted": 8}', 8),
         (b'{"usage": {"input_tokens": 4, "output_tokens": 6}}', 6),
-        (b'{"output_tokens": 1}' + b" " * 5000 + b'{"output_tokens": 6}', 6),
+        (b'{"output_tokens": 1}' + b" " * 40_000 + b'{"output_tokens": 6}', 6),
+        (b'{"usage": {"completion_tokens": 4000}, "metrics": {"per_step_accepted": [' + b"5," * 7000 + b"5]}}", 4000),
         (b'{"text": "\\"completion_tokens\\": 7"}', None),
         (b'{"usage": null}', None),
         (b"", None),
