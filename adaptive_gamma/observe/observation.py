@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -11,6 +10,8 @@ __all__ = ["VERSION", "Observation", "Place"]
 
 VERSION = 1
 _POOLS = ("plain", "speculative")
+_LARGEST = 1e11
+"""No time in seconds and no count is larger: a line that says otherwise is not one of ours."""
 _encode = json.JSONEncoder(ensure_ascii=True, allow_nan=False, separators=(",", ":")).encode
 
 
@@ -93,7 +94,7 @@ class Observation(NamedTuple):
         except (KeyError, TypeError, ValueError, OverflowError) as error:
             raise ValueError(f"not an observation: {error!r}") from error
         times = (found.time_s, total, found.first_byte_s or 0.0)
-        if not all(math.isfinite(value) and value >= 0 for value in times) or found.expected_tokens < 1:
+        if not all(0 <= value <= _LARGEST for value in times) or not 1 <= found.expected_tokens <= _LARGEST:
             raise ValueError("not an observation: a time or a count is out of range")
         return found
 
@@ -110,7 +111,7 @@ def _place(row: Mapping[str, Any]) -> Place:
         float(row["cost_s"]),
         float(row["prefill_s"]),
     )
-    if not all(math.isfinite(value) and value >= 0 for value in place[4:]) or place.tpot_s == 0:
+    if not all(0 <= value <= _LARGEST for value in place[4:]) or place.tpot_s == 0:
         raise ValueError("a prediction is out of range")
     return place
 
@@ -118,6 +119,6 @@ def _place(row: Mapping[str, Any]) -> Place:
 def _count(value: object) -> int | None:
     if value is None:
         return None
-    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-        raise ValueError(f"expected a count, not {value!r}")
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= _LARGEST:
+        raise ValueError("expected a count")
     return value

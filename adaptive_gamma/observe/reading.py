@@ -69,7 +69,7 @@ def read_lines(lines: Iterable[bytes], since: Since) -> Found:
                 found.dropped += int(row["dropped"])
                 continue
             observation = Observation.from_mapping(row)
-        except (ValueError, TypeError, RecursionError):
+        except (ValueError, TypeError, OverflowError, RecursionError):
             found.unreadable += 1
             continue
         if observation.time_s >= since:

@@ -53,7 +53,8 @@ def test_any_bytes_are_a_line_that_is_counted(text: bytes) -> None:
     [
         {"v": 2}, {"v": None}, {"total_s": None}, {"total_s": -1}, {"total_s": "long"}, {"expected_tokens": 0},
         {"sent": None}, {"sent": {}}, {"output_tokens": -1}, {"output_tokens": True}, {"output_tokens": 1.5},
-        {"time_s": float("nan")}, {"time_s": float("inf")},
+        {"time_s": float("nan")}, {"time_s": float("inf")}, {"time_s": 1e12}, {"total_s": 1e300},
+        {"output_tokens": 10**400}, {"expected_tokens": 10**400}, {"v": None, "dropped": 7},
     ],
 )  # fmt: skip
 def test_a_wrong_line_is_no_observation(change: dict[str, Any]) -> None:
@@ -62,8 +63,15 @@ def test_a_wrong_line_is_no_observation(change: dict[str, Any]) -> None:
     assert (len(found.observations), found.unreadable) == (1, 1)
 
 
+@pytest.mark.parametrize("dropped", ["1e400", "NaN", "null", '"many"', "[]"])
+def test_a_wrong_number_of_dropped_lines_is_a_line_that_is_counted(dropped: str) -> None:
+    found = read_lines([b'{"dropped":%b}' % dropped.encode(), b'{"dropped":2}'], 0.0)
+    assert (found.dropped, found.unreadable) == (2, 1)
+
+
 def test_wrong_places() -> None:
-    for change in ({"pool": "other"}, {"tpot_s": 0}, {"tpot_s": -1}, {"cost_s": None}, {"gamma": "4"}):
+    wrong: list[dict[str, Any]] = [{"tpot_s": value} for value in (0, -1, 1e300)]
+    for change in (*wrong, {"pool": "other"}, {"cost_s": None}, {"gamma": "4"}):
         row = json.loads(observation().line())
         row["decided"].update(change)
         assert read_lines([json.dumps(row).encode()], 0.0).unreadable == 1
