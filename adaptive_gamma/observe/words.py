@@ -48,7 +48,7 @@ def _lines(report: Mapping[str, Any]) -> Iterator[str]:
     yield ""
     yield from _paragraph(_verdict(report))
     yield ""
-    yield from _paragraph(_held(report["predictions"]))
+    yield from _paragraph(_held(report["predictions"], count))
     yield ""
     yield from _paragraph(_resampled(report["resampling"]))
     yield ""
@@ -107,7 +107,7 @@ def _verdict(report: Mapping[str, Any]) -> str:
     return text
 
 
-def _held(predictions: Mapping[str, Any]) -> str:
+def _held(predictions: Mapping[str, Any], count: int) -> str:
     parts = []
     for name, pool in predictions["pools"].items():
         if not pool["measured"]:
@@ -119,6 +119,12 @@ def _held(predictions: Mapping[str, Any]) -> str:
             f"{low:.2f} to {high:.2f} ({pool['measured']} measured)"
         )
     text = "Observed time against what was predicted of where requests went: " + "; ".join(parts) + "."
+    measured = sum(pool["measured"] for pool in predictions["pools"].values())
+    if measured < count:
+        text += (
+            f" The rows of the time per output token hold these {measured} of {count} requests only: the answers of "
+            "the others do not tell how many tokens they have, as streams do not unless usage is asked for."
+        )
     if predictions["corrected"]:
         text += " The corrected rows scale each pool by its figure."
     if predictions["priced_without_gamma"]:

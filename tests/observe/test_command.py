@@ -15,7 +15,7 @@ from tests.support.gated_engine import GatedEngine, answer_json
 from tests.support.raw_client import post
 from tests.support.running_proxy import running_proxy
 
-from .making import START, hour
+from .making import START, hour, observation
 
 
 def run(*arguments: str) -> Result:
@@ -37,8 +37,17 @@ def test_text(log: Path) -> None:
     assert "elsewhere" in text
     assert "Acting is predicted to have made requests faster by" in " ".join(text.split())
     assert "bootstrap over 60 blocks of 1 min, 2000 draws" in " ".join(text.split())
+    assert "requests only" not in text
     assert "What cannot be known from this:" in text
     assert all(len(line) <= 110 for line in text.splitlines())
+
+
+def test_which_requests_the_time_per_token_is_of(tmp_path: Path) -> None:
+    made = [observation(at=n, tokens=None if n % 3 else 101) for n in range(9)]
+    path = tmp_path / "observed.jsonl"
+    path.write_bytes(b"".join(each.line() + b"\n" for each in made))
+    text = " ".join(run(str(path), "--since", "2023-11-14").stdout.split())
+    assert "the time per output token hold these 3 of 9 requests only" in text
 
 
 def test_json_and_since(log: Path) -> None:
