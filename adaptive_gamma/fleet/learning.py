@@ -231,6 +231,8 @@ class FleetLearning:
             self._building.cancel()
             self._building = None
         self._kept = {**self._kept, **snapshots} if same else {}
+        if not same:
+            _log.warning("what was learned is dropped: the policy's name, model, drafter or classes are others now")
         self._policy = self._in_force = policy
         self._family = family_of(policy)
         self._known = {}

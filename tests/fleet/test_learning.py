@@ -318,12 +318,15 @@ async def test_a_file_that_cannot_be_written_is_told_and_harms_nothing(
     assert learning.swapped
 
 
-async def test_another_policy_file_starts_anew_and_a_table_in_the_making_is_dropped() -> None:
+async def test_another_policy_file_starts_anew_and_a_table_in_the_making_is_dropped(
+    log: pytest.LogCaptureFixture,
+) -> None:
     learning = Learning()
     await learning.hear(0.40, seconds=5)
     learned = learning.it.curves()["chat"]
     learning.it.reconfigure(LearnSettings(half_life_s=100.0), other_policy("hardware"))
     assert learning.it.curves()["chat"].trials == pytest.approx(learned.trials), "the same drafter and classes"
+    assert "is dropped" not in log.text
     swapped = len(learning.swapped)
     for _ in range(30):
         learning.it.note_acceptance(replica(), "chat", report(0.1, drafts=50))
@@ -334,6 +337,7 @@ async def test_another_policy_file_starts_anew_and_a_table_in_the_making_is_drop
     assert len(learning.swapped) == swapped
     assert learning.it.in_force is other
     assert learning.it.curves()["chat"].trials == ()
+    assert "what was learned is dropped" in log.text
 
 
 async def test_the_loop_looks_by_itself() -> None:
