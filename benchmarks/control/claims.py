@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from adaptive_gamma.simulation.control import CONTROL, ORACLE, start_gamma
+from adaptive_gamma.simulation.control import CONTROL, ONE_GAMMA, ORACLE, start_gamma
 
 from .plan import TraceCase
 from .results import Results, mean
@@ -74,6 +74,7 @@ def _trace(results: Results, case: TraceCase) -> Iterator[Claim]:
     yield _faster(
         results, case, CONTROL, started, "better mean latency than least-loaded routing of the fleet as started,"
     )
+    yield from _one_gamma(results, case, best, started)
     yield _faster(
         results,
         case,
@@ -81,6 +82,14 @@ def _trace(results: Results, case: TraceCase) -> Iterator[Claim]:
         "least-loaded, mixed fleet",
         "on speculative and plain replicas better mean latency than",
     )
+
+
+def _one_gamma(results: Results, case: TraceCase, best: str, started: str) -> Iterator[Claim]:
+    """What is claimed of the loop on engines that take one gamma for all batches."""
+    shares = results.over(case, ONE_GAMMA, ORACLE, "tokens_per_second")
+    yield _of_the_oracle(case.title, shares, f"{ONE_GAMMA}: ")
+    for name in dict.fromkeys((best, "vllm-schedule", "sglang-adaptive", started)):
+        yield _faster(results, case, ONE_GAMMA, name, f"{ONE_GAMMA}: better mean latency than")
 
 
 def _faster(results: Results, case: TraceCase, one: str, other: str, words: str) -> Claim:
@@ -96,8 +105,8 @@ def _lost(results: Results, case: TraceCase, one: str, other: str) -> tuple[Comp
     return () if lower else (Comparison(case, one, other),)
 
 
-def _of_the_oracle(where: str, shares: Sequence[float]) -> Claim:
-    text = f"at least 99 % of the oracle's tokens/s: {sum(shares) / len(shares):.2%}, {min(shares):.2%} at worst"
+def _of_the_oracle(where: str, shares: Sequence[float], whose: str = "") -> Claim:
+    text = f"{whose}at least 99 % of the oracle's tokens/s: {sum(shares) / len(shares):.2%}, {min(shares):.2%} at worst"
     return Claim(where, text, min(shares) >= _OF_THE_ORACLE)
 
 
@@ -105,6 +114,7 @@ def _held(results: Results, load: int) -> Iterator[Claim]:
     where = f"Held at {load} a replica"
     ours = results.held_shares(load, CONTROL)
     yield _of_the_oracle(where, ours)
+    yield _of_the_oracle(where, results.held_shares(load, ONE_GAMMA), f"{ONE_GAMMA}: ")
     fixed = [name for name in next(iter(results.held.values())) if name.startswith("fixed-")]
     shares = {name: results.held_shares(load, name) for name in fixed}
     best = max(fixed, key=lambda name: sum(shares[name]))
@@ -115,7 +125,7 @@ def _held(results: Results, load: int) -> Iterator[Claim]:
 
 def _facts(results: Results) -> Iterator[Claim]:
     for set_gamma, falls in results.falls.items():
-        how = "gammas set" if set_gamma else "routing only"
+        how = "schedules set" if set_gamma else "routing only"
         worst = max(abs(fall["learned_30"] - fall["after"]) for fall in falls)
         yield Claim(
             f"Acceptance falls ({how})",
@@ -127,8 +137,10 @@ def _facts(results: Results) -> Iterator[Claim]:
         yield Claim(
             f"Acceptance falls ({how})", f"routing follows: share sent to speculative replicas {shares}", follows
         )
-    most = max(changes for edge in results.gamma_edges for changes in edge["most"].values())
-    yield Claim("Load about an edge", f"no more than one change of gamma a minute: {most}", most <= 1)
+    for schedules in (True, False):
+        most = max(changes for edge in results.gamma_edges for changes in edge["most"][schedules].values())
+        how = "schedules" if schedules else "one gamma"
+        yield Claim(f"Load about an edge ({how})", f"no more than one change a minute: {most}", most <= 1)
     for name in ("routing only", CONTROL):
         switches = max(edge[name]["switches"] for edge in results.pool_edges)
         yield Claim(

@@ -25,6 +25,7 @@ from adaptive_gamma.simulation.control import (
     fall_of_acceptance,
     hold,
     load_about_an_edge,
+    mean_context,
     policy_with_an_edge,
     pools,
     queue_of_requests,
@@ -137,6 +138,7 @@ def _trace(case: TraceCase, seed: int, part: int) -> list[dict[str, Any]]:
                 "changes": None if loop is None else len(loop.changes),
                 "rebuilds": None if loop is None else loop.in_use.rebuilds,
                 "requests": len(workload),
+                "context": mean_context(workload),
             }
         )
     return rows
@@ -166,13 +168,13 @@ def _held(load: int, seed: int, seconds: float) -> dict[str, float]:
 
 
 def _margin(seed: int, scale: float, seconds: float) -> dict[str, float]:
-    """Mean latency of the oracle and of the loop by margin, on a trace that nothing else is run on."""
+    """Mean latency of the oracle and of the loop with one gamma by margin, on a trace that nothing else is run on."""
     workload = _workload(TraceCase("margin", "", "", scale=scale, duration_s=seconds), seed)
     world = _world(workload, seed)
     latencies = {}
     engines = pools(start_gamma(policy()), REPLICAS, 0, SEQUENCES)
     for margin in MARGINS:
-        rules = ControlRules(gamma=GammaRules(min_gain=margin), learn=False)
+        rules = ControlRules(schedules=False, gamma=GammaRules(min_gain=margin), learn=False)
         session, _ = control_session(world, policy(), engines, rules)
         latencies[f"{margin:g}"] = policy_figures(run_session(session, "", ""), workload)["mean_latency_s"]
     oracle = next(each for each in _field() if each.name == ORACLE)
@@ -192,7 +194,7 @@ def _fall(seed: int, set_gamma: bool) -> dict[str, Any]:
         "share_after": fall.share_after,
         "other_before": fall.other_before,
         "other_after": fall.other_after,
-        "changes": [f"{c.before} to {c.gamma} at {c.at:.0f} s" for c in fall.changes],
+        "changes": [str(change) for change in fall.changes],
     }
 
 
@@ -200,27 +202,33 @@ def _gamma_edge(seed: int, seconds: float) -> dict[str, Any]:
     """The table of chat at 2,048 tokens has an edge between 31 and 33; what the loop does there by margin."""
     edge = next(batch for batch in range(32, 34) if _best(batch) != _best(batch - 1))
     swings = {
-        margin: load_about_an_edge(
-            policy(),
-            "chat",
-            pools(start_gamma(policy()), 1, 0, SEQUENCES),
-            31,
-            33,
-            rules=ControlRules(gamma=GammaRules(min_gain=margin)),
-            seed=seed,
-            seconds=seconds,
-        )
-        for margin in (*MARGINS, 0.0001)
+        schedules: {
+            margin: load_about_an_edge(
+                policy(),
+                "chat",
+                pools(start_gamma(policy()), 1, 0, SEQUENCES),
+                31,
+                33,
+                rules=ControlRules(schedules=schedules, gamma=GammaRules(min_gain=margin)),
+                seed=seed,
+                seconds=seconds,
+            )
+            for margin in (*MARGINS, 0.0001)
+        }
+        for schedules in (True, False)
     }
     return {
         "edge": edge,
         "below": _best(edge - 1),
         "above": _best(edge),
         "seconds": seconds,
-        "most": {margin: swing.most_gamma_changes_a_minute for margin, swing in swings.items()},
+        "most": {
+            schedules: {margin: swing.most_gamma_changes_a_minute for margin, swing in by_margin.items()}
+            for schedules, by_margin in swings.items()
+        },
         "changes": {
-            margin: [f"{c.before} to {c.gamma} at {c.at:.0f} s" for c in swing.gammas]
-            for margin, swing in swings.items()
+            schedules: {margin: [str(change) for change in swing.gammas] for margin, swing in by_margin.items()}
+            for schedules, by_margin in swings.items()
         },
     }
 
@@ -244,7 +252,7 @@ def _pool_edge(seed: int, seconds: float) -> dict[str, Any]:
             "most": max(swing.share),
             "low": swing.share_low,
             "high": swing.share_high,
-            "changes": [f"{c.before} to {c.gamma} at {c.at:.0f} s" for c in swing.gammas],
+            "changes": [str(change) for change in swing.gammas],
             "most_gamma": swing.most_gamma_changes_a_minute,
         }
     return found

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
@@ -11,9 +12,11 @@ import pytest
 from adaptive_gamma.config.settings import ControlSettings, LearnSettings
 from adaptive_gamma.policy import Policy, load_policy
 from adaptive_gamma.roofline import AcceptanceCurve
-from adaptive_gamma.routing import GammaRules
+from adaptive_gamma.routing import GammaRules, GammaSchedule
+from adaptive_gamma.routing.gamma_loads import gamma_for
 from adaptive_gamma.simulation.control import (
     CONTROL,
+    ONE_GAMMA,
     ControlRules,
     LearningRules,
     contestants,
@@ -30,6 +33,7 @@ from adaptive_gamma.simulation.control import (
     vllm_schedule,
 )
 from adaptive_gamma.simulation.replay import ClassedTrace, ReplicaPlan, World, merge, policy_figures, synthetic_trace
+from adaptive_gamma.simulation.replay.gamma_choice import ScheduledGamma
 from adaptive_gamma.simulation.replay.run import run_session
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -68,7 +72,7 @@ def test_every_contestant_serves_every_token_and_the_same_run_twice_is_the_same(
     field = contestants(policy(), 4, 64)
     names = [each.name for each in field]
     assert len(set(names)) == len(names)
-    assert {CONTROL, "vllm-schedule", "vllm-schedule-0", "sglang-adaptive", "oracle"} <= set(names)
+    assert {CONTROL, ONE_GAMMA, "vllm-schedule", "vllm-schedule-0", "sglang-adaptive", "oracle"} <= set(names)
     assert {f"fixed-{gamma}" for gamma in range(1, 9)} <= set(names)
     for contestant in field:
         session, _ = contestant.start(world)
@@ -86,11 +90,11 @@ def test_every_contestant_serves_every_token_and_the_same_run_twice_is_the_same(
 
 def test_gammas_follow_the_load_and_dwell() -> None:
     world = swing_world(150.0, scale=0.7)
-    session, loop = control_session(world, policy(), pools(6, 2, 0, 64), ControlRules())
+    session, loop = control_session(world, policy(), pools(6, 2, 0, 64), ControlRules(schedules=False))
     run_session(session, "", "")
     assert loop.changes
     assert all(change.reason == "gain" for change in loop.changes)
-    assert min(change.gamma for change in loop.changes) <= 3
+    assert min(gamma_for(change.gamma, 1) for change in loop.changes) <= 3
     for name in ("spec-0", "spec-1"):
         mine = [change for change in loop.changes if change.replica == name]
         assert most_in_a_minute([change.at for change in mine]) <= 1
@@ -98,9 +102,41 @@ def test_gammas_follow_the_load_and_dwell() -> None:
         assert all(a.gamma == b.before for a, b in itertools.pairwise(mine))
 
 
-def test_another_drafter_than_the_files_is_found_out() -> None:
+def test_schedules_are_set_and_drive_each_step_and_the_decision_prices_by_them() -> None:
+    world = swing_world(150.0, scale=0.7)
+    session, loop = control_session(world, policy(), pools(6, 2, 0, 64), ControlRules())
+    run_session(session, "", "")
+    assert loop.changes
+    for index, name in enumerate(("spec-0", "spec-1")):
+        mine = [change for change in loop.changes if change.replica == name]
+        assert most_in_a_minute([change.at for change in mine]) <= 1
+        assert mine[0].before == 6
+        assert all(a.gamma == b.before for a, b in itertools.pairwise(mine))
+        schedule = mine[-1].gamma
+        assert isinstance(schedule, GammaSchedule)
+        assert schedule.ranges[-1][1] == 64
+        assert schedule.at(1) > schedule.at(64) >= 1
+        assert session.states[index].gamma == schedule
+        assert session.states[index].acceptance_ratio == pytest.approx(1.0, abs=0.2)
+        choice = session.engines[index].choice
+        assert [choice.at(batch, (), None) for batch in (1, 64)] == [schedule.at(1), schedule.at(64)]
+        assert f"{schedule.at(64)} to 64] at" in str(mine[-1])
+
+
+def test_a_gauge_of_acceptance_under_a_schedule_takes_an_engine_that_counts_by_length() -> None:
+    world = swing_world(60.0, scale=0.7)
+    table = GammaSchedule([(1, 8, 5), (9, 64, 3)])
+    engines = [replace(each, gamma=table, choice=ScheduledGamma(table)) for each in pools(6, 2, 0, 64)]
+    session, loop = control_session(world, policy(), engines, ControlRules())
+    run_session(session, "", "")
+    assert not loop.changes
+    assert [state.acceptance_ratio for state in session.states] == [None, None]
+
+
+@pytest.mark.parametrize("schedules", [False, True])
+def test_another_drafter_than_the_files_is_found_out(schedules: bool) -> None:
     world = swing_world(90.0, truth=(0.5, 0.5))
-    session, loop = control_session(world, policy(), pools(6, 4, 0, 64), ControlRules())
+    session, loop = control_session(world, policy(), pools(6, 4, 0, 64), ControlRules(schedules=schedules))
     run_session(session, "", "")
     assert loop.in_use.rebuilds >= 1
     for name in ("structured", "chat"):
@@ -110,7 +146,8 @@ def test_another_drafter_than_the_files_is_found_out() -> None:
             AcceptanceCurve.independent(0.5).expected_tokens(6), rel=0.05
         )
     assert loop.in_use.policy.curves["unsure"] == policy().curves["unsure"]
-    assert max(change.gamma for change in loop.changes) <= 3
+    assert loop.changes
+    assert max(gamma_for(change.gamma, 16) for change in loop.changes) <= 3
 
 
 def test_without_learning_the_file_stays_in_use() -> None:
@@ -133,19 +170,24 @@ def test_a_fall_of_acceptance_is_learned_in_30_seconds_and_routing_follows(set_g
     assert fall.share_after < 0.5
     assert fall.other_after > fall.other_before
     assert bool(fall.changes) == set_gamma
-    assert all(change.gamma < 6 for change in fall.changes)
+    assert all(gamma_for(change.gamma, 8) < 6 for change in fall.changes)
 
 
+@pytest.mark.parametrize("schedules", [False, True])
 @pytest.mark.parametrize("margin", [0.05, 0.01, 0.0001])
-def test_a_load_that_alternates_about_an_edge_changes_gamma_once_a_minute_at_most(margin: float) -> None:
+def test_a_load_that_alternates_about_an_edge_changes_gamma_once_a_minute_at_most(
+    margin: float, schedules: bool
+) -> None:
     assert policy().best_gamma("chat", 31, 2048) != policy().best_gamma("chat", 33, 2048)
-    rules = ControlRules(gamma=GammaRules(min_gain=margin))
+    rules = ControlRules(schedules=schedules, gamma=GammaRules(min_gain=margin))
     swing = load_about_an_edge(policy(), "chat", pools(6, 1, 0, 64), 31, 33, rules=rules, seed=5, seconds=150.0)
     assert swing.most_gamma_changes_a_minute <= 1
     assert len(swing.gammas) <= 2
 
 
-@pytest.mark.parametrize("rules", [ControlRules(set_gamma=False), ControlRules()], ids=["routing only", "gammas set"])
+@pytest.mark.parametrize(
+    "rules", [ControlRules(set_gamma=False), ControlRules()], ids=["routing only", "schedules set"]
+)
 def test_a_load_that_alternates_about_an_edge_does_not_move_a_class_to_and_fro(rules: ControlRules) -> None:
     made = policy_with_an_edge(policy(), "chat", 6, 32)
     assert made.speedup("chat", 32, 6) > 0.999

@@ -131,7 +131,7 @@ def test_a_held_gamma_is_in_force_from_the_step_after_its_change(changes: list[t
         if kind == 0:
             replica.enqueue(value, now)
         else:
-            held.key = value
+            held.setting = value
             replica.review()
     replica.advance(float("inf"))
     assert not any(np.isnan(log.finished_s))

@@ -1,4 +1,4 @@
-"""Closed loops in a simulation: acceptance learned, gammas set and requests routed by the functions that serve traffic.
+"""Closed loops in a simulation: acceptance learned, schedules or gammas set and requests routed by what serves traffic.
 
 ``control_session`` closes the loop around a fleet, ``contestants`` are what it is compared with on the same requests
 and the same luck, ``hold`` keeps a load, and ``fall_of_acceptance``, ``load_about_an_edge`` and
@@ -7,10 +7,12 @@ and the same luck, ``hold`` keeps a load, and ``fall_of_acceptance``, ``load_abo
 
 from adaptive_gamma.simulation.control.contestants import (
     CONTROL,
+    ONE_GAMMA,
     ORACLE,
     Contestant,
     class_mix_of,
     contestants,
+    mean_context,
     pools,
     start_gamma,
     vllm_schedule,
@@ -33,6 +35,7 @@ from adaptive_gamma.simulation.control.workloads import swinging
 __all__ = [
     "CONTROL",
     "DEFAULT_TABLE",
+    "ONE_GAMMA",
     "ORACLE",
     "AdaptiveSlot",
     "AdaptiveTable",
@@ -55,6 +58,7 @@ __all__ = [
     "histogram_of",
     "hold",
     "load_about_an_edge",
+    "mean_context",
     "most_in_a_minute",
     "policy_with_an_edge",
     "pools",

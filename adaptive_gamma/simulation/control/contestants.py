@@ -24,16 +24,20 @@ from adaptive_gamma.simulation.replay.workload import Workload
 
 __all__ = [
     "CONTROL",
+    "ONE_GAMMA",
     "ORACLE",
     "Contestant",
     "class_mix_of",
     "contestants",
+    "mean_context",
     "pools",
     "start_gamma",
     "vllm_schedule",
 ]
 
 CONTROL = "control"
+ONE_GAMMA = f"{CONTROL}, one gamma"
+"""The loop where engines take one gamma for all batches."""
 ORACLE = "oracle"
 
 _VLLM = "0.33"
@@ -80,13 +84,25 @@ def contestants(policy: Policy, count: int, max_num_seqs: int = DEFAULT_MAX_NUM_
     return [
         Contestant(
             CONTROL,
-            f"{loop}; gammas set while they run, acceptance learned, requests routed by `decide`",
+            f"{loop}; schedules set while they run, as vLLM with the plugin takes them, acceptance learned, requests"
+            " routed by `decide`",
             closed(whole, ControlRules()),
         ),
         Contestant(
+            ONE_GAMMA,
+            "the same on engines that take one gamma for all batches",
+            closed(whole, ControlRules(schedules=False)),
+        ),
+        Contestant(
             f"{CONTROL}, no routing",
-            "the same, but each request goes to the least loaded replica",
+            "the same as control, but each request goes to the least loaded replica",
             closed(whole, ControlRules(route=False)),
+            aside=True,
+        ),
+        Contestant(
+            f"{ONE_GAMMA}, no routing",
+            "one gamma for all batches, and each request goes to the least loaded replica",
+            closed(whole, ControlRules(schedules=False, route=False)),
             aside=True,
         ),
         Contestant(
@@ -127,7 +143,7 @@ def contestants(policy: Policy, count: int, max_num_seqs: int = DEFAULT_MAX_NUM_
         ),
         Contestant(
             f"{CONTROL}, mixed fleet",
-            f"{_mixed_text(count)} started with gamma {started}; gammas set, acceptance learned, routed by `decide`",
+            f"{_mixed_text(count)} started with gamma {started}; schedules set, acceptance learned, routed by `decide`",
             closed(mixed, ControlRules()),
         ),
         Contestant(
@@ -165,13 +181,18 @@ def class_mix_of(workload: Workload) -> dict[str, float]:
     return {name: each for name, each in tokens.items() if each}
 
 
+def mean_context(workload: Workload) -> float:
+    """Prompt and half the output, in tokens, mean over requests."""
+    contexts = [p + n // 2 for p, n in zip(workload.prompt_tokens, workload.output_tokens, strict=True)]
+    return sum(contexts) / len(contexts)
+
+
 def vllm_schedule(policy: Policy, world: World, max_num_seqs: int, allow_zero: bool) -> GammaSchedule:
     """The table our own export writes for a workload that is known beforehand, as vLLM reads it."""
     workload = world.workload
-    contexts = [p + n // 2 for p, n in zip(workload.prompt_tokens, workload.output_tokens, strict=True)]
     options = ScheduleOptions(
         mix=class_mix_of(workload),
-        context_tokens=sum(contexts) / len(contexts),
+        context_tokens=mean_context(workload),
         allow_zero=allow_zero,
         max_batch=max_num_seqs,
     )

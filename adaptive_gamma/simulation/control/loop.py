@@ -1,8 +1,9 @@
-"""The closed loop: acceptance learned, gammas set, requests routed, all by the functions that serve traffic.
+"""The closed loop: acceptance learned, schedules or gammas set, requests routed, all by what serves traffic.
 
 It is what ``serve`` does, with the simulation's clock: after every scrape a ``GammaPilot`` looks at each replica whose
 gamma can be set, finished requests report to an ``AcceptanceLearner``, and each request goes where ``decide`` sends it.
-A gamma asked for is in force from the replica's next step on, for every sequence in it.
+Engines take a schedule, a gamma for each batch that they look up at every step, as vLLM with the plugin does; or one
+gamma for all batches. What is asked for is in force from the replica's next step on, for every sequence in it.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ from adaptive_gamma.routing import (
     DecisionLimits,
     GammaPilot,
     GammaRules,
+    GammaSchedule,
+    GammaSetting,
     PriceBook,
     ReplicaState,
     RequestNeeds,
@@ -39,6 +42,8 @@ class ControlRules:
     """Which parts of the loop are closed, and by which rules; the numbers are the defaults of ``serve``."""
 
     set_gamma: bool = True
+    schedules: bool = True
+    """Whether engines take a schedule; False: one gamma, whatever the batch."""
     learn: bool = True
     route: bool = True
     """False sends requests to the least loaded replica."""
@@ -50,13 +55,23 @@ class ControlRules:
 
 @dataclass(frozen=True, slots=True)
 class GammaChange:
-    """A gamma that came into force."""
+    """A gamma or a schedule that came into force."""
 
     at: float
     replica: str
-    before: int
-    gamma: int
+    before: GammaSetting
+    gamma: GammaSetting
     reason: str
+
+    def __str__(self) -> str:
+        return f"{_in_words(self.before)} to {_in_words(self.gamma)} at {self.at:.0f} s"
+
+
+def _in_words(setting: GammaSetting) -> str:
+    """A gamma, or those of a schedule with the last batch of each."""
+    if not isinstance(setting, GammaSchedule):
+        return str(setting)
+    return "[" + ", ".join(f"{gamma} to {last}" for _, last, gamma in setting.ranges) + "]"
 
 
 def settable(engine: Engine) -> Engine:
@@ -90,7 +105,7 @@ class ControlLoop:
         if self.rules.set_gamma:
             for index, engine in enumerate(session.engines):
                 if isinstance(engine.choice, HeldGamma):
-                    self._flights.append(_Flight(index, engine.choice, engine.name, self.rules))
+                    self._flights.append(_Flight(index, engine, engine.choice, self.rules))
 
     def route(
         self, needs: RequestNeeds, states: Sequence[ReplicaState], now: float, tie_break: float
@@ -124,12 +139,13 @@ class ControlLoop:
 class _Flight:
     """One replica whose gamma is set."""
 
-    def __init__(self, index: int, held: HeldGamma, name: str, rules: ControlRules) -> None:
+    def __init__(self, index: int, engine: Engine, held: HeldGamma, rules: ControlRules) -> None:
         self._index = index
         self._held = held
-        self._largest = held.key
+        self._largest = engine.gamma if isinstance(engine.gamma, int) else None
+        self._largest_batch = engine.max_num_seqs
         self._smallest = rules.smallest_gamma
-        self._pilot = GammaPilot(name, rules.gamma, 0.0)
+        self._pilot = GammaPilot(engine.name, rules.gamma, 0.0, schedules=rules.schedules)
         self._mix = ClassMix(rules.gamma.dwell_s)
         self._noise = MeasuredNoise()
 
@@ -137,27 +153,29 @@ class _Flight:
         replica, state, pilot = session.replicas[self._index], session.states[self._index], self._pilot
         counts = dict(zip(session.world.workload.classes, replica.open_by_class, strict=True))
         self._mix.saw(counts, at)
-        ratio = state.acceptance_ratio if self._held.key else None
+        setting = self._held.setting
+        ratio = state.acceptance_ratio if setting else None
         decision = pilot.decide(
             at,
             policy,
-            gamma=self._held.key,
+            gamma=setting,
             largest=self._largest,
             smallest=self._smallest,
+            largest_batch=self._largest_batch,
             batch=batch_of(state, at),
             mix=self._mix.weights,
             acceptance_ratio=ratio,
-            noise=self._noise.look(replica, at, policy, self._held.key, counts, ratio),
+            noise=self._noise.look(replica, at, policy, setting, counts, ratio),
             slo_tpot_s=session.world.limits.slo_tpot_s,
         )
-        if not decision.changes or decision.wanted is None:
+        wanted = decision.setting
+        if not decision.changes or wanted is None:
             return None
         pilot.asked(decision, at)
         pilot.applied(at)
-        before, self._held.key = self._held.key, decision.wanted
+        self._held.setting = state.gamma = wanted
         replica.review()
-        state.gamma = decision.wanted
-        return GammaChange(at, replica.name, before, decision.wanted, decision.reason)
+        return GammaChange(at, replica.name, setting, wanted, decision.reason)
 
 
 def control_session(

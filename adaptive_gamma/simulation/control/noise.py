@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from adaptive_gamma.policy import Policy
+from adaptive_gamma.routing import GammaSetting
 from adaptive_gamma.routing.gamma_candidates import GammaScores
+from adaptive_gamma.routing.gamma_loads import gamma_for
 from adaptive_gamma.routing.rate_noise import RateNoise
 from adaptive_gamma.simulation.replay.replica import Replica
 
@@ -20,7 +22,13 @@ class MeasuredNoise:
         self._last = (0.0, 0, 0.0, 0, 0)
 
     def look(
-        self, replica: Replica, at: float, policy: Policy, gamma: int, mix: Mapping[str, int], ratio: float | None
+        self,
+        replica: Replica,
+        at: float,
+        policy: Policy,
+        setting: GammaSetting,
+        mix: Mapping[str, int],
+        ratio: float | None,
     ) -> float | None:
         """The relative standard error of observed over predicted tokens per second; None while it is not known.
 
@@ -28,7 +36,7 @@ class MeasuredNoise:
             replica: looked at.
             at: seconds.
             policy: in use.
-            gamma: in force since the last look.
+            setting: the gamma or schedule in force since the last look.
             mix: open requests by class.
             ratio: acceptance seen over expected.
         """
@@ -39,6 +47,7 @@ class MeasuredNoise:
         if steps > 0 and seconds > 0 and elapsed > 0:
             scores = GammaScores(policy, mix, acceptance_ratio=ratio)
             batch = max(seconds / elapsed, 1.0)
+            gamma = gamma_for(setting, batch)
             step_s = scores.step_seconds(batch, gamma) + policy.prefill_seconds(round(prompts * batch / steps))
             self._noise.saw(tokens, scores.tokens_per_step(gamma) * seconds / step_s, elapsed)
         return self._noise.relative_error

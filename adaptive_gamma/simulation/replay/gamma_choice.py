@@ -9,7 +9,7 @@ from typing import Protocol, runtime_checkable
 import numpy as np
 import numpy.typing as npt
 
-from adaptive_gamma.routing import GammaSchedule
+from adaptive_gamma.routing import GammaSchedule, GammaSetting
 from adaptive_gamma.simulation.replay.pricing import PLAIN, StepPrices
 
 __all__ = ["BestGamma", "ConstantGamma", "GammaChoice", "HeldGamma", "ScheduledGamma", "WatchingChoice"]
@@ -50,12 +50,14 @@ class ConstantGamma:
 
 @dataclass(slots=True)
 class HeldGamma:
-    """One gamma until somebody sets another, whatever the batch. After a change tell the replica to ``review``."""
+    """A gamma for every batch, or a schedule, until somebody sets another. After a change tell the replica to
+    ``review``."""
 
-    key: int
+    setting: GammaSetting
 
     def at(self, batch: int, class_counts: Sequence[int], context: float | None) -> int:
-        return self.key
+        setting = self.setting
+        return setting.at(batch) if isinstance(setting, GammaSchedule) else setting
 
 
 @dataclass(frozen=True, slots=True)

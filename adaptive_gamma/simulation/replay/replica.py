@@ -27,7 +27,7 @@ import numpy as np
 import numpy.typing as npt
 
 from adaptive_gamma.routing import PolicyPrices
-from adaptive_gamma.simulation.replay.gamma_choice import GammaChoice, WatchingChoice
+from adaptive_gamma.simulation.replay.gamma_choice import GammaChoice, HeldGamma, WatchingChoice
 from adaptive_gamma.simulation.replay.pricing import StepPrices
 from adaptive_gamma.simulation.replay.workload import AcceptanceDraws, PrefixTable, Workload
 
@@ -110,6 +110,8 @@ class Replica:
     ) -> None:
         self.name = name
         self.totals = ReplicaTotals()
+        self.counts_by_length = isinstance(choice, HeldGamma)
+        """Whether it counts how many drafts had a token at each position, as the plugin for vLLM does."""
         self._choice = choice
         self._max_num_seqs = max_num_seqs
         self._workload = workload

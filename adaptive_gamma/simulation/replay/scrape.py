@@ -2,7 +2,8 @@
 
 As in the live proxy, gauges are read at a fixed interval, are believed until ``stale_after_s`` after that, and the
 proxy's own count of open requests is added to what others had there. The acceptance ratio is learned from the same
-scrapes, in a window whose weights halve every ``half_life_s`` seconds of traffic, on replicas with one gamma.
+scrapes, in a window whose weights halve every ``half_life_s`` seconds of traffic: on replicas with one gamma, and on
+those whose gamma is set while they run, whose drafts are counted by their length.
 """
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ class Scraper:
             state.waiting = replica.waiting
             state.in_flight = state.in_flight_at_scrape = replica.open
             state.fresh_until = at + self._rule.stale_after_s
-            if self._rule.learn and state.speculative and isinstance(state.gamma, int):
+            if self._rule.learn and state.speculative and (isinstance(state.gamma, int) or replica.counts_by_length):
                 totals = replica.totals
                 state.acceptance_ratio = window.update(
                     at, totals.sequence_steps, replica.accepted(), totals.predicted_accepted
