@@ -34,12 +34,13 @@ def _head(results: Results) -> str:
         f"The fleet is {REPLICAS} simulated replicas of `{POLICY}` ({SEQUENCES} sequences each at most), started with"
         f" gamma {start_gamma(policy())}, what a model card would advise. The loop is the code that serves traffic:"
         " `decide` routes each request, `choose_schedule` looks at each replica once a second, `AcceptanceLearner`"
-        f" hears from each finished request. Its rules are the defaults of `serve`: dwell {rules.dwell_s:g} s, half-life"
-        f" {learning.half_life_s:g} s, at most one table built in {learning.rebuild_s:g} s, and a schedule or gamma"
-        f" changes for a gain of {rules.min_gain:.0%} or twice the noise that is measured, whichever is more. It knows what a sidecar"
-        " knows: gauges and counters once a second, its own open requests, and what finished requests report. `control` sets"
-        " a schedule, as vLLM with the plugin takes it; `control, one gamma` sets one gamma for all batches by"
-        " `choose_gamma`, which is what an engine without the plugin can take.",
+        " hears from each finished request. Its rules are the defaults of `serve`:"
+        f" dwell {rules.dwell_s:g} s, half-life {learning.half_life_s:g} s, at most one table built in"
+        f" {learning.rebuild_s:g} s, and a schedule or gamma changes for a gain of {rules.min_gain:.0%} or twice the"
+        " noise that is measured, whichever is more. It knows what a sidecar knows: gauges and counters once a second,"
+        " its own open requests, and what finished requests report. `control` sets a schedule, as vLLM with the plugin"
+        " takes it; `control, one gamma` sets one gamma for all batches by `choose_gamma`, which is what an engine"
+        " without the plugin can take.",
     ]
     synthetic = [case.title for case in results.plan.traces if any(s.file is None for s in case.sources)]
     if synthetic:
