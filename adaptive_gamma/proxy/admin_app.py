@@ -11,8 +11,8 @@ from fastapi import FastAPI, Query, Response
 from fastapi.responses import JSONResponse, PlainTextResponse
 
 from adaptive_gamma._version import __version__
+from adaptive_gamma.fleet.learned_page import learned_page
 from adaptive_gamma.proxy.data_plane import DataPlane
-from adaptive_gamma.proxy.learned import learned_page
 
 __all__ = ["admin_app"]
 

@@ -7,7 +7,6 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from adaptive_gamma.proxy.answers import ErrorAnswer, error_body, shortened
-from adaptive_gamma.proxy.endpoints import Endpoint, Handling
 from adaptive_gamma.proxy.engine_body import may_carry_gamma
 from adaptive_gamma.proxy.exchange import Exchange
 from adaptive_gamma.proxy.headers import ClientHeaders, Pairs
@@ -16,6 +15,7 @@ from adaptive_gamma.proxy.metrics import NO_REPLICA
 from adaptive_gamma.proxy.request import JsonRequest, parse_json
 from adaptive_gamma.proxy.search import SearchExchange
 from adaptive_gamma.routing import RequestNeeds
+from adaptive_gamma.routing.endpoints import Endpoint, Handling
 
 if TYPE_CHECKING:
     from adaptive_gamma.proxy.client_connection import ClientConnection

@@ -16,13 +16,13 @@ from adaptive_gamma.proxy.asking import AskedBody, ReportLog, asked_body
 from adaptive_gamma.proxy.choice import Chooser, ServedPolicy
 from adaptive_gamma.proxy.decision_log import DecisionLog
 from adaptive_gamma.proxy.discovered import discovery_families
-from adaptive_gamma.proxy.endpoints import EndpointTable
 from adaptive_gamma.proxy.metrics import ProxyMetrics
 from adaptive_gamma.proxy.observing import ObservationKeeper
 from adaptive_gamma.proxy.stored_responses import StoredResponses
 from adaptive_gamma.proxy.upstream import Upstream, UpstreamLimits
 from adaptive_gamma.proxy.waiting import WaitingRoom
 from adaptive_gamma.routing import AffinityIndex, ClassRule, DecisionLimits, GammaSetting, RequestClassifier
+from adaptive_gamma.routing.endpoints import EndpointTable
 
 if TYPE_CHECKING:
     from adaptive_gamma.fleet import Fleet, FleetReplica

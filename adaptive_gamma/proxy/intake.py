@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from adaptive_gamma.proxy.answers import ErrorAnswer, own_headers, request_id_fields, speaks_messages
-from adaptive_gamma.proxy.endpoints import Endpoint
 from adaptive_gamma.proxy.headers import ClientHeaders, Pairs
+from adaptive_gamma.routing.endpoints import Endpoint
 
 __all__ = ["Intake"]
 

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry
 
-from adaptive_gamma.proxy.exposition import Family, FamilyCollector, Row, pieces
-from adaptive_gamma.proxy.fleet_families import fleet_families
+from adaptive_gamma.fleet.exposition import Family, FamilyCollector, Row, pieces
+from adaptive_gamma.fleet.metric_families import fleet_families
 
 if TYPE_CHECKING:
     from adaptive_gamma.fleet import Fleet, FleetLearning

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from adaptive_gamma.config.settings import ObserveSettings
 from adaptive_gamma.errors import ConfigurationError
+from adaptive_gamma.fleet.exposition import Family
 from adaptive_gamma.observe import LineLog, Observation, Place
-from adaptive_gamma.proxy.exposition import Family
 from adaptive_gamma.routing import Alternative, Counterfactual
 
 if TYPE_CHECKING:

@@ -12,23 +12,20 @@ from typing import Any
 from pydantic_core import from_json
 
 from adaptive_gamma.proxy.answers import ErrorAnswer
-from adaptive_gamma.proxy.structured_output import STRUCTURE_FIELDS, asks_for_structure
 from adaptive_gamma.routing import BLOCK_CHARACTERS, LARGEST_PREFIX, STRUCTURED_OUTPUT
+from adaptive_gamma.routing.prompt_members import ITEMS_AT_EACH_END, PROMPT_MEMBERS, SAMPLING_MEMBERS
+from adaptive_gamma.routing.score_rules import WINDOW
+from adaptive_gamma.routing.structured_output import STRUCTURE_FIELDS, asks_for_structure
 
 __all__ = ["JsonRequest", "parse_json"]
 
-WINDOW = 4096
-"""Characters kept of each end of a prompt."""
-
-_ITEMS_AT_EACH_END = 64
 _LONG = 256 * 1024
 _MOST_CONTAINERS = 400_000
 _MOST_VALUES = 2_000_000
 """In a long body, brackets and commas in its texts included: each value costs time in which no stream moves. A prompt
 of a million token ids passes."""
-_SOURCES = ("system", "instructions", "messages", "prompt", "input")
-_BESIDE_MESSAGES = frozenset(_SOURCES) - {"messages"}
-_DELICATE = frozenset({"min_p", "logit_bias"}) | STRUCTURE_FIELDS
+_BESIDE_MESSAGES = frozenset(PROMPT_MEMBERS) - {"messages"}
+_DELICATE = SAMPLING_MEMBERS | STRUCTURE_FIELDS
 _NONE: frozenset[str] = frozenset()
 _ONE = (None, 1)
 _OUTPUT_LIMITS = ("max_completion_tokens", "max_output_tokens", "max_tokens", "n_predict")
@@ -132,7 +129,7 @@ class JsonRequest:
         fields = self._fields
         if "messages" in fields and _BESIDE_MESSAGES.isdisjoint(fields):
             return [fields["messages"]]
-        return [value for name in _SOURCES if (value := fields.get(name)) is not None]
+        return [value for name in PROMPT_MEMBERS if (value := fields.get(name)) is not None]
 
     def _both_ends(self) -> str:
         sources = self._sources()
@@ -163,7 +160,7 @@ def _collect(value: Any, texts: list[str], left: int, backwards: bool, depth: in
     if isinstance(value, list):
         if depth >= 4 or not value:
             return left
-        ends = value[-_ITEMS_AT_EACH_END:][::-1] if backwards else value[:_ITEMS_AT_EACH_END]
+        ends = value[-ITEMS_AT_EACH_END:][::-1] if backwards else value[:ITEMS_AT_EACH_END]
         if isinstance(ends[0], int):
             return left
         for item in ends:

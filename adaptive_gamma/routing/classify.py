@@ -15,6 +15,29 @@ from typing import NamedTuple
 from pydantic_core import SchemaValidator, core_schema
 
 from adaptive_gamma.policy import CLASS_ALIASES
+from adaptive_gamma.routing.score_rules import (
+    CHAT_FROM,
+    CODE_LINE_ENDS,
+    DENSE,
+    DENSER,
+    FENCE_SCORE,
+    LANGUAGE_SCORE,
+    LINES,
+    MATH_SCORE,
+    MOST_CHAT_WORDS,
+    MOST_CODE_LINES,
+    MOST_FROM_LANGUAGES,
+    MOST_FROM_MATH,
+    MOST_FROM_NOUNS,
+    NOUN_SCORE,
+    PLAIN,
+    PLAIN_SCORE,
+    STRUCTURED_FROM,
+    SYMBOLS,
+    VERB_SCORE,
+    WINDOW,
+    WORD_SIGNS,
+)
 from adaptive_gamma.routing.vocabulary import (
     CHAT_WORDS,
     CODE_NOUNS,
@@ -28,19 +51,11 @@ from adaptive_gamma.routing.vocabulary import (
 __all__ = ["CLASSES", "ClassRule", "PromptClass", "RequestClassifier", "canonical_class", "classify_prompt"]
 
 CLASSES = ("structured", "chat", "unsure")
-_WINDOW = 4096
-"""Characters looked at from each end of a prompt."""
-_LINES = 48
-"""Lines looked at, half from each end of that."""
-_MOST_CODE_LINES = 3
-"""Lines of code that count; more say nothing more."""
-_MOST_CHAT_WORDS = 3
-
-_WORD_BYTES = bytes(c for c in range(256) if c >= 0x80 or chr(c).isalnum() or chr(c) in "+#_")
+_WORD_BYTES = bytes(c for c in range(256) if c >= 0x80 or chr(c).isalnum() or chr(c) in WORD_SIGNS)
 _TO_WORDS = bytes(c if c in _WORD_BYTES else 0x20 for c in range(256)).lower()
 _BACKTICK, _RETURN = b"`\r"
 """As numbers: whether bytes hold one is a tenth of the work of whether they hold other bytes."""
-_NOT_SYMBOLS = bytes(c for c in range(256) if chr(c) not in "{}()[];=<>_\\|&*^%$")
+_NOT_SYMBOLS = bytes(c for c in range(256) if chr(c) not in SYMBOLS)
 _ALL_WORDS = LANGUAGES | CODE_NOUNS | CODE_VERBS | MATH_WORDS | CHAT_WORDS
 
 
@@ -112,8 +127,8 @@ def classify_prompt(text: str) -> PromptClass:
 
 
 def _scored(text: str) -> tuple[str, float, float]:
-    if len(text) > 2 * _WINDOW:
-        text = text[:_WINDOW] + "\n" + text[-_WINDOW:]
+    if len(text) > 2 * WINDOW:
+        text = text[:WINDOW] + "\n" + text[-WINDOW:]
     try:
         raw = text.encode("utf-8")
     except UnicodeEncodeError:
@@ -125,32 +140,32 @@ def _scored(text: str) -> tuple[str, float, float]:
     hinted, code_lines, structured = _hints_at_structure(text), 0, 0.0
     if hinted:
         fenced = _BACKTICK in raw and b"```" in raw
-        code_lines = _code_lines(raw, 1 if fenced else _MOST_CODE_LINES)
-        structured = code_lines + (3.0 if fenced else 0.0)
-        if structured > _MOST_CHAT_WORDS:
+        code_lines = _code_lines(raw, 1 if fenced else MOST_CODE_LINES)
+        structured = code_lines + (FENCE_SCORE if fenced else 0.0)
+        if structured > MOST_CHAT_WORDS:
             return "structured", structured, 0.0
     density = len(raw.translate(None, _NOT_SYMBOLS)) / len(raw)
-    if density > 0.03:
-        structured += 1.0 if density < 0.06 else 2.0
-    chat = 0.5 if not code_lines and density < 0.01 else 0.0
+    if density > DENSE:
+        structured += 1.0 if density < DENSER else 2.0
+    chat = PLAIN_SCORE if not code_lines and density < PLAIN else 0.0
 
-    if structured > _MOST_CHAT_WORDS + chat:
+    if structured > MOST_CHAT_WORDS + chat:
         return "structured", structured, chat
     if not structured and not (hinted and _mentions_code_or_maths(text)):
         return ("chat", 0.0, chat + 1.0) if _mentions_chat(text) else ("unsure", 0.0, chat)
 
     words = _ALL_WORDS.intersection(raw.translate(_TO_WORDS).split())
-    structured += min(2.0, 1.5 * len(words & LANGUAGES))
+    structured += min(MOST_FROM_LANGUAGES, LANGUAGE_SCORE * len(words & LANGUAGES))
     if nouns := len(words & CODE_NOUNS):
-        structured += min(2.0, 0.5 * nouns)
+        structured += min(MOST_FROM_NOUNS, NOUN_SCORE * nouns)
         if not words.isdisjoint(CODE_VERBS):
-            structured += 0.5
-    structured += min(2.5, 1.0 * len(words & MATH_WORDS))
-    chat += min(_MOST_CHAT_WORDS, len(words & CHAT_WORDS))
+            structured += VERB_SCORE
+    structured += min(MOST_FROM_MATH, MATH_SCORE * len(words & MATH_WORDS))
+    chat += min(MOST_CHAT_WORDS, len(words & CHAT_WORDS))
 
-    if structured >= 2.0 and structured > chat:
+    if structured >= STRUCTURED_FROM and structured > chat:
         name = "structured"
-    elif chat >= 1.0 and chat > structured:
+    elif chat >= CHAT_FROM and chat > structured:
         name = "chat"
     else:
         name = "unsure"
@@ -167,7 +182,7 @@ def _code_lines(raw: bytes, enough: int) -> int:
             continue
         start = start.lower()
         if start.startswith(begins_like) and (
-            not start.startswith(LINE_WORDS_THAT_ARE_PROSE) or start[-1:] in b":;{})\"'" or b" import " in start
+            not start.startswith(LINE_WORDS_THAT_ARE_PROSE) or start[-1:] in CODE_LINE_ENDS or b" import " in start
         ):
             found += 1
             if found == enough:
@@ -176,14 +191,14 @@ def _code_lines(raw: bytes, enough: int) -> int:
 
 
 def _lines_of_both_ends(raw: bytes) -> list[bytes]:
-    half = _LINES // 2
+    half = LINES // 2
     if _RETURN in raw:
         lines = raw.splitlines()
-        return lines if len(lines) <= _LINES else lines[:half] + lines[-half:]
-    lines = raw.split(b"\n", _LINES)
+        return lines if len(lines) <= LINES else lines[:half] + lines[-half:]
+    lines = raw.split(b"\n", LINES)
     if not lines[-1]:
         lines.pop()
-    return lines if len(lines) <= _LINES else lines[:half] + raw.removesuffix(b"\n").rsplit(b"\n", half)[1:]
+    return lines if len(lines) <= LINES else lines[:half] + raw.removesuffix(b"\n").rsplit(b"\n", half)[1:]
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ import pytest
 
 from adaptive_gamma.config.settings import ControlSettings, ReplicaSettings
 from adaptive_gamma.fleet import Fleet, GammaControl
-from adaptive_gamma.proxy.fleet_families import fleet_families
+from adaptive_gamma.fleet.metric_families import fleet_families
 from adaptive_gamma.routing import DecisionLimits, GammaSchedule, RequestNeeds, decide
 from tests.fleet.scene import Clock, a_fleet
 from tests.routing.flights import Prices

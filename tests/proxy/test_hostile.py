@@ -14,9 +14,9 @@ import pytest
 
 from adaptive_gamma.proxy.choice import Choice
 from adaptive_gamma.proxy.client_connection import ClientConnection
-from adaptive_gamma.proxy.endpoints import EndpointTable
 from adaptive_gamma.proxy.waiting import WaitingRoom
 from adaptive_gamma.routing import RequestNeeds
+from adaptive_gamma.routing.endpoints import EndpointTable
 from tests.support.gated_engine import EngineExchange, GatedEngine, Script, answer_json, until
 from tests.support.raw_client import post
 from tests.support.running_proxy import RunningProxy, running_proxy

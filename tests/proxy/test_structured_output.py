@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from adaptive_gamma.config import Settings
-from adaptive_gamma.proxy.structured_output import asks_for_structure
+from adaptive_gamma.routing.structured_output import asks_for_structure
 from tests.support.gated_engine import GatedEngine
 from tests.support.raw_client import post
 from tests.support.running_proxy import running_proxy

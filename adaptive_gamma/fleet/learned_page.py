@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from adaptive_gamma.proxy.exposition import Family, Row
+from adaptive_gamma.fleet.exposition import Family, Row
 
 if TYPE_CHECKING:
     from adaptive_gamma.fleet import FleetLearning

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from itertools import chain
 from typing import TYPE_CHECKING
 
-from adaptive_gamma.proxy.exposition import Family, Row
-from adaptive_gamma.proxy.learned import learned_families, learned_rates
+from adaptive_gamma.fleet.exposition import Family, Row
+from adaptive_gamma.fleet.learned_page import learned_families, learned_rates
 from adaptive_gamma.routing import GammaSchedule
 
 if TYPE_CHECKING:
