@@ -19,6 +19,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "discovery": {"config", "engines", "web"},
     "fleet": {"config", "engines", "routing", "policy", "roofline", "web"},
     "observe": set(),
+    "envoy": {"config", "fleet", "engines", "routing", "policy", "roofline"},
     "proxy": {"config", "fleet", "engines", "observe", "routing", "policy", "roofline"},
     "simulation": {"routing", "policy", "roofline"},
     "vllm_plugin": set(),

@@ -22,7 +22,7 @@ from adaptive_gamma.fleet import Fleet
 from adaptive_gamma.policy import Policy
 from adaptive_gamma.proxy import DataPlane, ProxyServer
 
-__all__ = ["command"]
+__all__ = ["command", "configure_logging"]
 
 _log = logging.getLogger("adaptive_gamma.serve")
 _FIRST_LOOK_S = 5.0
@@ -63,7 +63,7 @@ def command(
         raise ConfigurationError("--workers", "", _one_process(workers))
     configuration = Configuration(config, {"listen": listen, "admin": admin, "policy": policy})
     settings, loaded = configuration.load()
-    _configure_logging(log_level)
+    configure_logging(log_level)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(_serve(configuration, settings, loaded))
 
@@ -135,7 +135,8 @@ def _calm_collector() -> None:
     gc.set_threshold(20_000, 20, 20)
 
 
-def _configure_logging(level: str) -> None:
+def configure_logging(level: str) -> None:
+    """Log to standard error, without a line for each call of the libraries."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
     root = logging.getLogger()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from types import TracebackType
 
 from adaptive_gamma.routing.replica import ReplicaState
@@ -54,6 +54,19 @@ class OpenRequests:
             of_class = self._classes[request_class] = OpenOfClass(self, self._state, self._clock)
         of_class.change(1)
         return of_class
+
+    def counted(self, counts: Mapping[str, int]) -> None:
+        """So many are open now, by class, as another process counts them that carries the requests."""
+        for name in counts.keys() | self._classes.keys():
+            of_class = self._classes.get(name)
+            by = counts.get(name, 0) - (0 if of_class is None else of_class.count)
+            if not by:
+                continue
+            if of_class is None:
+                of_class = self._classes[name] = OpenOfClass(self, self._state, self._clock)
+            of_class.change(by)
+        if self.on_idle is not None and not self._state.in_flight:
+            self.on_idle()
 
 
 class OpenOfClass:

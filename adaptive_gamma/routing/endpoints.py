@@ -89,6 +89,10 @@ class EndpointTable:
     def __init__(self, allow_paths: Iterable[str] = ()) -> None:
         self._table = dict.fromkeys(allow_paths, _ALLOWED) | _TABLE
 
+    def fixed(self) -> Iterable[tuple[str, Endpoint]]:
+        """The paths that are written out, with their endpoints; :meth:`find` knows shapes of paths beside them."""
+        return self._table.items()
+
     def find(self, path: str) -> Endpoint | None:
         """The endpoint of a path, or None."""
         endpoint = self._table.get(path)

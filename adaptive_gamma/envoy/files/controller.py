@@ -1,0 +1,233 @@
+"""The loop: read what Envoy and the engines have to do, decide, and rewrite what has changed."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+from adaptive_gamma.config import Settings
+from adaptive_gamma.envoy.files.addresses import AddressBook
+from adaptive_gamma.envoy.files.admin import EnvoyAdmin, EnvoyLoad
+from adaptive_gamma.envoy.files.arrivals import Arrivals
+from adaptive_gamma.envoy.files.endpoints import Address
+from adaptive_gamma.envoy.files.names import CLUSTERS_FILE, ENDPOINTS_FOLDER
+from adaptive_gamma.envoy.files.plan import Plan, make_plan
+from adaptive_gamma.envoy.files.render import Place, render_endpoints, render_frame
+from adaptive_gamma.envoy.files.writer import FileWriter
+from adaptive_gamma.errors import ConfigurationError, ScrapeError
+from adaptive_gamma.fleet import Fleet, FleetOptions
+from adaptive_gamma.policy import Policy
+from adaptive_gamma.routing import DecisionLimits, PriceBook
+from adaptive_gamma.routing.shares import Expected, Shares, even_shares, shares_of
+
+__all__ = ["FilesController"]
+
+_log = logging.getLogger("adaptive_gamma.envoy")
+
+_HORIZON = 1.5
+"""Intervals for which weights must last: the one between two rewrites, and what a rewrite takes."""
+_ADMIN_STALE_S = 2.0
+
+
+class FilesController:
+    """Keeps the files of one Envoy.
+
+    Args:
+        settings: the configuration.
+        fleet: the replicas; started and stopped here.
+        policy: prices.
+        place: where the files go, and where Envoy listens.
+        interval_s: between two looks, in seconds.
+        clock: the fleet's: monotonic seconds.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        fleet: Fleet,
+        policy: Policy,
+        place: Place,
+        *,
+        interval_s: float,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.settings = settings
+        self.policy = policy
+        self.fleet = fleet
+        self.place = place
+        self.writer = FileWriter(place.folder, private=settings.engine_api_key is not None)
+        self.admin = EnvoyAdmin(place.envoy_admin, timeout_s=max(0.5, interval_s))
+        self.plan: Plan | None = None
+        """What was written last, and the shares with it."""
+        self.shares: list[Shares] = []
+        self.writes: Counter[str] = Counter()
+        """Rewrites by kind of file."""
+        self.files: dict[str, dict[str, Any]] = {}
+        """All files as they were written last."""
+        self.admin_failures = 0
+        self.reload_failures = 0
+        self.admin_read_at: float | None = None
+        """Monotonic seconds of the last page of Envoy's that could be read."""
+        self.draining = False
+        self._interval_s = interval_s
+        self._clock = clock
+        self._addresses = AddressBook(settings.health.interval_s, clock)
+        self._endpoints: dict[str, Address] = {}
+        self._arrivals = Arrivals()
+        self._prices = PriceBook()
+
+    @property
+    def not_ready_because(self) -> str | None:
+        """Why Envoy should get no requests, or None."""
+        if self.draining:
+            return "draining"
+        if self.plan is None:
+            return "no file has been written yet"
+        if not self.envoy_seen:
+            return "Envoy's admin port does not answer"
+        if not any(replica.seen and replica.state.healthy for replica in self.fleet.replicas):
+            return "no replica is healthy"
+        return None
+
+    @property
+    def envoy_seen(self) -> bool:
+        """Whether Envoy's admin port was read lately."""
+        read = self.admin_read_at
+        return read is not None and self._clock() - read <= max(_ADMIN_STALE_S, 3 * self._interval_s)
+
+    async def run(self) -> None:
+        """Look and rewrite for ever."""
+        loop = asyncio.get_running_loop()
+        while True:
+            started = loop.time()
+            await self.look()
+            try:
+                await self.rewrite()
+            except ConfigurationError as error:
+                _log.error("%s", error)
+            await asyncio.sleep(max(0.0, started + self._interval_s - loop.time()))
+
+    async def look(self) -> EnvoyLoad | None:
+        """Read what is open at Envoy; None where its admin port does not answer."""
+        try:
+            load = await self.admin.load()
+        except ScrapeError as error:
+            self.admin_failures += 1
+            if self.envoy_seen or self.admin_failures == 1:
+                _log.warning("Envoy's admin port at %s: %s", self.place.envoy_admin, error)
+            return None
+        if not self.envoy_seen:
+            _log.info("Envoy's admin port at %s answers", self.place.envoy_admin)
+        self.admin_read_at = now = self._clock()
+        self._arrivals.count(load.total, now)
+        self._take_open(load)
+        return load
+
+    def _take_open(self, load: EnvoyLoad) -> None:
+        classes = {cluster.name: cluster.needs.request_class for cluster in (self.plan.clusters if self.plan else ())}
+        for replica in self.fleet.replicas:
+            address = self._endpoints.get(replica.url)
+            if address is None:
+                continue
+            counts: Counter[str] = Counter()
+            for cluster, active in load.active.items():
+                counts[classes.get(cluster, self.policy.default_class)] += active[address.ip, address.port]
+            replica.open_requests.counted(counts)
+
+    async def rewrite(self) -> list[str]:
+        """Decide on what is known now and write the files that have changed; their names."""
+        self._endpoints = await self._addresses.look_up(replica.url for replica in self.fleet.replicas)
+        states, settings = self.fleet.states, self.settings
+        plan = make_plan(
+            states,
+            self.policy,
+            default_class=settings.classify.default,
+            structure_apart=settings.capability.structured_output == "plain",
+        )
+        shares = self._decide(plan)
+        addresses = {
+            replica.name: self._endpoints[replica.url]
+            for replica in self.fleet.replicas
+            if replica.url in self._endpoints
+        }
+        files = render_endpoints(plan, shares, states, addresses)
+        files |= render_frame(plan, settings, self.place, self.fleet.models_page())
+        written = [name for name, content in files.items() if self.writer.write(name, content)]
+        self.plan, self.shares, self.files = plan, shares, files
+        for name in written:
+            self.writes[name.partition("/")[0].removesuffix(".json")] += 1
+        if CLUSTERS_FILE in written:
+            self.writer.forget({name for name in self.writer.names if name.startswith(ENDPOINTS_FOLDER)} - files.keys())
+        return written
+
+    def _decide(self, plan: Plan) -> list[Shares]:
+        settings, states = self.settings, self.fleet.states
+        horizon = self._interval_s * _HORIZON
+        expected = [
+            Expected(cluster.needs, self._arrivals.rate(cluster.name) * horizon, cluster.replicas)
+            for cluster in plan.clusters
+        ]
+        if settings.mode == "observe":
+            return [even_shares(kind, states) for kind in expected]
+        limits = DecisionLimits(settings.decision.kv_usage_limit, settings.decision.slo_tpot_s)
+        decided = shares_of(expected, states, self.policy, now=self._clock(), limits=limits, prices=self._prices)
+        return [
+            even_shares(kind, states) if cluster.searched else shared
+            for cluster, kind, shared in zip(plan.clusters, expected, decided, strict=True)
+        ]
+
+    def apply(self, settings: Settings, policy: Policy) -> None:
+        """Go on with another configuration from the next rewrite on. Must be called in the running event loop."""
+        self.fleet.replace(
+            settings.replicas,
+            FleetOptions(
+                settings.scrape, settings.health, settings.load, settings.engine_api_key, settings.cost_check,
+                settings.capability,
+            ),
+        )  # fmt: skip
+        self.settings, self.policy, self.fleet.policy = settings, policy, policy
+        self.writer.private = settings.engine_api_key is not None
+        for replica in self.fleet.replicas:
+            replica.reprice(policy)
+
+    async def close(self) -> None:
+        """Drop the connections to Envoy's admin port."""
+        await self.admin.close()
+
+    async def drain(self, grace_s: float) -> int:
+        """Have Envoy take no more connections, finish what is open, and end; how many requests had to be cut.
+
+        Raises ScrapeError where Envoy does not answer.
+        """
+        self.draining = True
+        await self.admin.drain()
+        loop = asyncio.get_running_loop()
+        end = loop.time() + grace_s
+        load = await self.admin.load()
+        while load.open and loop.time() < end:
+            await asyncio.sleep(min(self._interval_s, max(0.0, end - loop.time())))
+            load = await self.admin.load()
+        await self.admin.quit()
+        return load.open
+
+    def status(self) -> list[dict[str, Any]]:
+        """The clusters and how their requests are shared out, for ``/status``."""
+        if self.plan is None:
+            return []
+        return [
+            {
+                "cluster": cluster.name,
+                "class": cluster.needs.request_class,
+                "parameters": sorted(cluster.needs.parameters),
+                "requests_per_s": round(self._arrivals.rate(cluster.name), 3),
+                "first": [share._asdict() for share in shares.first],
+                "spare": list(shares.spare),
+                "last": list(shares.last),
+                "at_capacity": shares.at_capacity,
+            }
+            for cluster, shares in zip(self.plan.clusters, self.shares, strict=True)
+        ]

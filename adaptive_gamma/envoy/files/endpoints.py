@@ -1,0 +1,90 @@
+"""The endpoints of a cluster with their weights: the file that is written most."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from adaptive_gamma.envoy.files.names import METADATA, TYPE
+from adaptive_gamma.envoy.files.plan import ClusterPlan
+from adaptive_gamma.routing import ReplicaState
+from adaptive_gamma.routing.shares import Share, Shares
+
+__all__ = ["Address", "endpoints_file"]
+
+TLS_MATCH = "envoy.transport_socket_match"
+_FALLBACK = "fallback"
+
+
+class Address(NamedTuple):
+    """Where a replica listens."""
+
+    ip: str
+    port: int
+    host: str
+    """As the replica's url names it, with the port: the Host of its requests."""
+    tls: bool
+
+
+def endpoints_file(
+    cluster: ClusterPlan, shares: Shares, states: Mapping[str, ReplicaState], addresses: Mapping[str, Address]
+) -> dict[str, Any]:
+    """The replicas that share the requests come first; the others are for when these fail, those that may refuse such
+    requests after all others.
+
+    A replica whose address is not known is left out. One that is down is said to be, and used when all are.
+    """
+    gammas = {share.replica: share for share in shares.first}
+    tiers = [
+        [gammas[name] for name in gammas if name in addresses],
+        *(
+            [Share(name, 1, _FALLBACK, _gamma(states[name])) for name in names if name in addresses]
+            for names in (shares.spare, shares.last)
+        ),
+    ]
+    endpoints = [
+        {
+            "priority": priority,
+            "lb_endpoints": [
+                _endpoint(share, cluster.needs.request_class, states[share.replica], addresses[share.replica])
+                for share in tier
+            ],
+        }
+        for priority, tier in enumerate([tier for tier in tiers if tier])
+    ]
+    assignment: dict[str, Any] = {
+        "@type": TYPE + "envoy.config.endpoint.v3.ClusterLoadAssignment",
+        "cluster_name": cluster.name,
+        "endpoints": endpoints,
+    }
+    if shares.at_capacity:
+        assignment["policy"] = {
+            "drop_overloads": [{"category": "at_capacity", "drop_percentage": {"numerator": 100}}],
+        }
+    return {"resources": [assignment]}
+
+
+def _endpoint(share: Share, request_class: str, state: ReplicaState, address: Address) -> dict[str, Any]:
+    shown = {"replica": state.name, "pool": state.pool, "class": request_class, "reason": share.reason}
+    gamma = _gamma(state) if share.gamma is None else share.gamma
+    if gamma is not None:
+        shown["gamma"] = str(gamma)
+    metadata: dict[str, Any] = {METADATA: shown}
+    if address.tls:
+        metadata[TLS_MATCH] = {"tls": True}
+    return {
+        "endpoint": {
+            "address": {"socket_address": {"address": address.ip, "port_value": address.port}},
+            "hostname": address.host,
+        },
+        "health_status": "DRAINING" if state.draining else "HEALTHY" if state.healthy else "UNHEALTHY",
+        "load_balancing_weight": share.weight,
+        "metadata": {"filter_metadata": metadata},
+    }
+
+
+def _gamma(state: ReplicaState) -> int | None:
+    """Where no decision said: 0 on a plain replica, a fixed gamma on another."""
+    if state.speculative is False:
+        return 0
+    return state.gamma if isinstance(state.gamma, int) and state.speculative else None

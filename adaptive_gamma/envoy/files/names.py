@@ -1,0 +1,56 @@
+"""Names that several of the files share."""
+
+from __future__ import annotations
+
+__all__ = [
+    "ADMIN_FILE",
+    "ANY_MODEL",
+    "BOOTSTRAP_FILE",
+    "CLUSTERS_FILE",
+    "CLUSTER_HEADER",
+    "DEMAND_SAMPLING",
+    "DEMAND_STRUCTURE",
+    "ENDPOINTS_FOLDER",
+    "LISTENERS_FILE",
+    "LUA_FILTER",
+    "METADATA",
+    "ROUTES_FILE",
+    "SEARCH_CLUSTER",
+    "TYPE",
+    "address_of",
+    "duration",
+]
+
+from adaptive_gamma.config.values import host_port
+
+TYPE = "type.googleapis.com/"
+
+BOOTSTRAP_FILE = "envoy.json"
+LISTENERS_FILE = "listeners.json"
+ROUTES_FILE = "routes.json"
+CLUSTERS_FILE = "clusters.json"
+ENDPOINTS_FOLDER = "endpoints"
+ADMIN_FILE = "admin-address.txt"
+"""Envoy writes here where its admin port listens."""
+
+CLUSTER_HEADER = "x-adaptive-gamma-cluster"
+"""Set by the class filter, read by the routes, taken off before the engine. A client's own is dropped first."""
+METADATA = "adaptive_gamma"
+"""Namespace of an endpoint's metadata: what the response headers say of it."""
+LUA_FILTER = "envoy.filters.http.lua"
+
+ANY_MODEL = "any"
+SEARCH_CLUSTER = "any-search"
+DEMAND_SAMPLING = "-sampling"
+DEMAND_STRUCTURE = "-structure"
+
+
+def address_of(text: str) -> dict[str, object]:
+    """``host:port`` as Envoy's address. Raises ValueError for what is none."""
+    host, _, port = host_port(text).rpartition(":")
+    return {"socket_address": {"address": host.strip("[]"), "port_value": int(port)}}
+
+
+def duration(seconds: float) -> str:
+    """Seconds as Envoy's files spell them."""
+    return f"{seconds:.9f}".rstrip("0").rstrip(".") + "s"

@@ -1,0 +1,167 @@
+"""How the next requests of each class are shared out, for a data path that is told weights and not single choices.
+
+Between two rewrites of the weights some requests arrive that nobody decides about one by one. So they are decided
+beforehand: as many of each class as are expected are placed one after the other by :func:`decide`, each on the loads
+that those before it leave behind, and a replica's weight is the number it got. At low load that is all on the cheapest
+replica; the more are expected, the more their marginal costs spread them. Equals share, however few are expected.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+from adaptive_gamma.errors import NoReplica
+from adaptive_gamma.routing.capability import is_capable
+from adaptive_gamma.routing.decide import DecisionLimits, decide
+from adaptive_gamma.routing.decision import Decision, RequestNeeds
+from adaptive_gamma.routing.pricing import PolicyPrices, PriceBook
+from adaptive_gamma.routing.replica import ReplicaState
+
+__all__ = ["Expected", "Share", "Shares", "even_shares", "shares_of"]
+
+_MOST_PLACED = 512
+"""Requests placed one by one at a time; of more, each placed stands for several."""
+
+
+class Expected(NamedTuple):
+    """Requests to come, all with the same needs."""
+
+    needs: RequestNeeds
+    requests: float
+    """How many are expected before the next rewrite, a fraction where that is less than one."""
+    replicas: frozenset[str] | None = None
+    """Names of those that may serve them; None: all."""
+
+
+class Share(NamedTuple):
+    """What a replica gets."""
+
+    replica: str
+    weight: int
+    reason: str
+    """Of the first request placed on it."""
+    gamma: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Shares:
+    """Where requests of one kind go."""
+
+    first: tuple[Share, ...] = ()
+    """Those that share them."""
+    spare: tuple[str, ...] = ()
+    """Those to turn to when all of the first have failed, equals among each other."""
+    last: tuple[str, ...] = ()
+    """Those that may refuse such a request."""
+    at_capacity: bool = False
+    """There is room nowhere: every replica has as many requests open as it may."""
+
+
+@dataclass(slots=True)
+class _Counted:
+    placed: dict[str, int] = field(default_factory=dict)
+    first: dict[str, Decision] = field(default_factory=dict)
+
+    def add(self, decision: Decision) -> None:
+        name = decision.replica
+        self.placed[name] = self.placed.get(name, 0) + 1
+        self.first.setdefault(name, decision)
+
+
+def shares_of(
+    expected: Sequence[Expected],
+    states: Sequence[ReplicaState],
+    policy: PolicyPrices,
+    *,
+    now: float,
+    limits: DecisionLimits,
+    prices: PriceBook | None = None,
+) -> list[Shares]:
+    """The shares of each kind of request, in the order of ``expected``.
+
+    Kinds of which at least one request is expected are placed together, mixed as they arrive; of each other kind one
+    is placed as if it came now. ``states`` are only read.
+    """
+    prices = prices or PriceBook()
+    after = [replace(state) for state in states]
+    counted = [_Counted() for _ in expected]
+    full: set[int] = set()
+
+    def place(index: int, on: Sequence[ReplicaState], *, tie_only: float | None = None) -> ReplicaState | None:
+        """Decide about one more; None when there is no replica, or none whose cost is tied with ``tie_only``."""
+        kind = expected[index]
+        able = on if kind.replicas is None else [state for state in on if state.name in kind.replicas]
+        try:
+            decision = decide(kind.needs, able, policy, now=now, tie_break=0.0, limits=limits, prices=prices)
+        except NoReplica as error:
+            if error.at_capacity and not counted[index].placed:
+                full.add(index)
+            return None
+        if tie_only is not None and (
+            decision.replica in counted[index].placed or decision.chosen.cost_s > tie_only * (1.0 + limits.tie_margin)
+        ):
+            return None
+        counted[index].add(decision)
+        return next(state for state in able if state.name == decision.replica)
+
+    order, step = _mixed([kind.requests for kind in expected])
+    for index in order:
+        chosen = place(index, after)
+        if chosen is not None:
+            chosen.in_flight += step
+    for index, count in enumerate(counted):
+        # Equals of the one that is cheapest now get as much as it does.
+        own = [replace(state) for state in (after if count.placed else states)]
+        if not count.placed and (chosen := place(index, own)) is not None:
+            chosen.in_flight += 1
+        if count.first:
+            cost = max(decision.chosen.cost_s for decision in count.first.values())
+            while (chosen := place(index, own, tie_only=cost)) is not None:
+                chosen.in_flight += 1
+    return [
+        _shares(kind, count, states, at_capacity=index in full)
+        for index, (kind, count) in enumerate(zip(expected, counted, strict=True))
+    ]
+
+
+def even_shares(kind: Expected, states: Sequence[ReplicaState]) -> Shares:
+    """All replicas alike, as far as they are healthy and can serve the request: for whoever only observes."""
+    able = [state for state in states if kind.replicas is None or state.name in kind.replicas]
+    fit = [s for s in able if s.healthy and not s.draining and is_capable(kind.needs, s)]
+    chosen = fit or [s for s in able if is_capable(kind.needs, s)] or able
+    count = _Counted(dict.fromkeys((state.name for state in chosen), 1))
+    return _shares(kind, count, states, at_capacity=False)
+
+
+def _shares(kind: Expected, count: _Counted, states: Sequence[ReplicaState], *, at_capacity: bool) -> Shares:
+    rest = [s for s in states if s.name not in count.placed and (kind.replicas is None or s.name in kind.replicas)]
+    first = []
+    for name, weight in sorted(count.placed.items()):
+        decision = count.first.get(name)
+        first.append(Share(name, weight, "observe", None) if decision is None else _share(decision, weight))
+    return Shares(
+        tuple(first),
+        tuple(s.name for s in rest if is_capable(kind.needs, s)),
+        tuple(s.name for s in rest if not is_capable(kind.needs, s)),
+        at_capacity,
+    )
+
+
+def _share(decision: Decision, weight: int) -> Share:
+    return Share(decision.replica, weight, decision.reason, decision.gamma)
+
+
+def _mixed(requests: Sequence[float]) -> tuple[Iterator[int], int]:
+    """Indices in an order in which kinds alternate by their numbers, and for how many requests each stands."""
+    counts = [round(number) for number in requests]
+    step = max(1, -(-sum(counts) // _MOST_PLACED))
+    places = sorted(
+        ((position + 0.5) / placed, index)
+        for index, count in enumerate(counts)
+        if count
+        for placed in (max(1, round(count / step)),)
+        for position in range(placed)
+    )
+    return (index for _, index in places), step
