@@ -387,6 +387,7 @@ function envoy_on_request(handle)
       return refuse(handle, "415", "a compressed request body is not accepted", "unsupported_encoding")
     end
     local body = handle:body()
+    known = handle:metadata() -- what was handed out before the wait may not be used behind it
     local s = body and body:getBytes(0, min(body:length(), LOOKED_AT)) or ""
     local start = find(s, "^%s*{")
     local places = start and members(s, find(s, "{", 1, true), WANTED) or {}
@@ -408,6 +409,6 @@ function envoy_on_request(handle)
     end
     wanted = demands(s, places)
   end
-  headers:replace(CLUSTER_HEADER, (group or "any") .. "-" .. (cluster or "") .. wanted)
+  handle:headers():replace(CLUSTER_HEADER, (group or "any") .. "-" .. (cluster or "") .. wanted)
   handle:clearRouteCache()
 end

@@ -16,6 +16,7 @@ _MANY = 1_000_000
 _KEEP_ALIVE_S = 4.0
 """Below the 5 s after which uvicorn and llama.cpp close an idle connection."""
 _HTTP = "envoy.extensions.upstreams.http.v3.HttpProtocolOptions"
+_CLEAR = "envoy.extensions.transport_sockets.raw_buffer.v3.RawBuffer"
 _TLS = "envoy.extensions.transport_sockets.tls.v3.UpstreamTlsContext"
 
 
@@ -75,7 +76,14 @@ def _cluster(cluster: ClusterPlan, settings: Settings, folder: Path, ca_file: st
                     },
                 },
             },
-            {"name": "clear", "match": {}, "transport_socket": {"name": "envoy.transport_sockets.raw_buffer"}},
+            {
+                "name": "clear",
+                "match": {},
+                "transport_socket": {
+                    "name": "envoy.transport_sockets.raw_buffer",
+                    "typed_config": {"@type": TYPE + _CLEAR},
+                },
+            },
         ]
     return found
 

@@ -98,5 +98,7 @@ def internal_headers(class_header: str | None) -> str:
     if class_header is None or not class_header.startswith(_OWN):
         return f"{own}.*"
     rest = class_header[len(_OWN) :]
+    if not rest:
+        return f"{own}.+"
     departing = "|".join(f"{re.escape(rest[:i])}(?:[^{re.escape(rest[i])}].*)?" for i in range(len(rest)))
     return f"{own}(?:{departing}|{re.escape(rest)}.+)"

@@ -34,6 +34,7 @@ _BY_FLAG = (
     ("UH", 503, "no replica is healthy", "no_replica"),
     ("NC", 503, "no replica has been found yet", "no_replica"),
     ("DO", 503, "every replica is at its cap of open requests", "at_capacity"),
+    ("UDO", 503, "every replica is at its cap of open requests", "at_capacity"),
 )
 _BY_STATUS = (
     (400, "the request is not acceptable HTTP", "invalid_http"),

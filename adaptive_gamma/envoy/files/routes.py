@@ -56,7 +56,10 @@ def routes_file(plan: Plan, settings: Settings, models_page: dict[str, Any] | No
     }
     key = settings.engine_api_key
     if key is not None:
-        host["request_headers_to_add"] = [_added("authorization", f"Bearer {key.get_secret_value()}")]
+        host["request_headers_to_add"] = [
+            # In Envoy's formats a percent sign is written twice.
+            _added("authorization", f"Bearer {key.get_secret_value().replace('%', '%%')}")
+        ]
     return {
         "resources": [
             {
@@ -158,7 +161,7 @@ def _retries(settings: Settings, *, search: bool) -> dict[str, Any]:
 
 def _removed(settings: Settings) -> list[str]:
     """What an engine does not get: our own fields, and with a key of ours the client's."""
-    names = [CLUSTER_HEADER]
+    names = [CLUSTER_HEADER, "x-envoy-external-address", "x-envoy-internal"]
     header = settings.classify.header
     if header is not None:
         names.append(header)

@@ -1,0 +1,179 @@
+"""The whole job on two real llama.cpp servers behind a real Envoy, as a user starts it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import json
+import statistics
+import time
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import openai
+import pytest
+
+from adaptive_gamma.cli.demo.engines import first_draft
+from adaptive_gamma.cli.demo.llama_server import LlamaServer
+from tests.support.envoy import FilesMode, needs_envoy, running_command
+from tests.support.running import demo_models, eventually
+
+CODE = "Write a Python function that parses this JSON and returns the list of ids:\n```python\ndef ids(text):\n```"
+PROSE = "Write a warm letter to my parents about our holiday by the sea and the little museum we liked."
+
+
+@pytest.fixture(scope="module")
+def engines(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[LlamaServer, LlamaServer]]:
+    needs_envoy()
+    models = demo_models(tmp_path_factory.mktemp("models"))
+    rates = (0.9, 0.8, 0.7, 0.6)
+    speculative = LlamaServer(models.target, draft=models.draft, gamma=4, synthetic_rates=rates, slots=8)
+    with speculative, LlamaServer(models.target, slots=8) as plain:
+        first_draft(speculative.url)
+        yield speculative, plain
+
+
+@contextlib.asynccontextmanager
+async def files_mode(folder: Path, engines: tuple[LlamaServer, LlamaServer]) -> AsyncIterator[FilesMode]:
+    speculative, plain = engines
+    replicas = [
+        {"name": "spec-0", "url": speculative.url, "engine": "llamacpp", "gamma": "auto"},
+        {"name": "plain-0", "url": plain.url, "engine": "llamacpp", "gamma": 0},
+    ]
+    health = {"interval_s": 0.5, "down_after": 2}
+    async with running_command(folder, policy="demo-llamacpp-cpu", replicas=replicas, health=health) as (mode, _):
+
+        async def gamma_known() -> bool:
+            return all(row["gamma"] is not None for row in (await mode.status())["replicas"])
+
+        await eventually(gamma_known, within_s=30.0)
+        yield mode
+
+
+def client_of(mode: FilesMode) -> openai.AsyncOpenAI:
+    return openai.AsyncOpenAI(base_url=mode.url + "/v1", api_key="none", max_retries=0, timeout=60.0)
+
+
+async def ask(client: openai.AsyncOpenAI, prompt: str, tokens: int = 8) -> httpx.Headers:
+    answer = await client.chat.completions.with_raw_response.create(
+        model="tiny", messages=[{"role": "user", "content": prompt}], max_tokens=tokens
+    )
+    headers: httpx.Headers = answer.headers
+    return headers
+
+
+@contextlib.asynccontextmanager
+async def long_streams(url: str, count: int) -> AsyncIterator[None]:
+    """Streams straight at an engine: somebody else's traffic."""
+    body = {"prompt": "once", "n_predict": 900, "stream": True, "ignore_eos": True, "cache_prompt": False}
+    async with httpx.AsyncClient(base_url=url, timeout=60.0, trust_env=False) as client:
+
+        async def run() -> None:
+            while True:
+                async with client.stream("POST", "/completion", json=body) as answer:
+                    async for _ in answer.aiter_bytes():
+                        pass
+
+        tasks = [asyncio.ensure_future(run()) for _ in range(count)]
+        try:
+            yield
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def slots_in_use(url: str) -> int:
+    async with httpx.AsyncClient(trust_env=False) as client:
+        slots: list[dict[str, Any]] = (await client.get(url + "/slots")).json()
+    return sum(bool(slot["is_processing"]) for slot in slots)
+
+
+async def test_code_and_prose_land_as_decided(tmp_path: Path, engines: tuple[LlamaServer, LlamaServer]) -> None:
+    async with files_mode(tmp_path, engines) as mode, client_of(mode) as client:
+        for number in range(3):
+            headers = await ask(client, f"{CODE} # {number}")
+            assert headers["x-adaptive-gamma-class"] == "structured"
+            assert headers["x-adaptive-gamma-replica"] == "spec-0"
+            assert headers["x-adaptive-gamma-gamma"] == "4"
+        assert (await ask(client, PROSE))["x-adaptive-gamma-replica"] == "spec-0"
+        async with long_streams(engines[0].url, 6):
+
+            async def moved() -> bool:
+                return await mode.first("any-chat") == {"plain-0": 1}
+
+            await eventually(moved, within_s=30.0)
+            headers = await ask(client, PROSE + " Please.")
+            landed = (headers["x-adaptive-gamma-replica"], headers["x-adaptive-gamma-reason"])
+        assert headers["x-adaptive-gamma-class"] == "chat"
+        assert landed == ("plain-0", "high_load")
+
+
+async def test_a_stream_arrives_as_it_is_made(tmp_path: Path, engines: tuple[LlamaServer, LlamaServer]) -> None:
+    async with files_mode(tmp_path, engines) as mode, httpx.AsyncClient(timeout=60.0, trust_env=False) as client:
+        body = {"model": "tiny", "prompt": CODE, "max_tokens": 200, "stream": True, "ignore_eos": True}
+        arrived = []
+        async with client.stream("POST", mode.url + "/v1/completions", json=body) as answer:
+            assert answer.headers["content-type"].startswith("text/event-stream")
+            async for line in answer.aiter_lines():
+                if line.startswith("data: {"):
+                    arrived.append(time.perf_counter())
+                    # The engine is still at it: what has come was not kept until the end.
+                    if len(arrived) == 2:
+                        assert await slots_in_use(engines[0].url) + await slots_in_use(engines[1].url) >= 1
+        gaps = [1e3 * (b - a) for a, b in itertools.pairwise(arrived)]
+        print(f"{len(arrived)} chunks, spacing median {statistics.median(gaps):.2f} ms, largest {max(gaps):.1f} ms")
+        assert len(arrived) > 20
+
+
+async def test_a_client_that_leaves_frees_the_engine(tmp_path: Path, engines: tuple[LlamaServer, LlamaServer]) -> None:
+    async with files_mode(tmp_path, engines) as mode, httpx.AsyncClient(timeout=60.0, trust_env=False) as client:
+        body = {"prompt": CODE, "n_predict": 900, "stream": True, "ignore_eos": True}
+
+        async def free() -> bool:
+            return not any([await slots_in_use(engine.url) for engine in engines])
+
+        await eventually(free, within_s=30.0)
+        async with client.stream("POST", mode.url + "/completion", json=body) as answer:
+            await anext(answer.aiter_lines())
+            assert not await free()
+            began = time.perf_counter()
+        await eventually(free, every_s=0.01)
+        print(f"the engine was free {1e3 * (time.perf_counter() - began):.0f} ms after its client had left")
+
+        async def none_open() -> bool:
+            return all(row["in_flight"] == 0 for row in (await mode.status())["replicas"])
+
+        await eventually(none_open)
+
+
+async def test_a_replica_that_is_killed(tmp_path: Path, engines: tuple[LlamaServer, LlamaServer]) -> None:
+    speculative, _ = engines
+    models = demo_models(tmp_path)
+    with LlamaServer(models.target, slots=2) as doomed:
+        async with files_mode(tmp_path, (speculative, doomed)) as mode, client_of(mode) as client:
+            parameters = {"x-adaptive-gamma-class": "chat"}
+            async with long_streams(speculative.url, 6):
+
+                async def on_the_doomed() -> bool:
+                    return await mode.first("any-chat") == {"plain-0": 1}
+
+                await eventually(on_the_doomed, within_s=30.0)
+                doomed.stop()
+                for _ in range(5):
+                    answer = await client.chat.completions.with_raw_response.create(
+                        model="tiny",
+                        messages=[{"role": "user", "content": PROSE}],
+                        max_tokens=2,
+                        extra_headers=parameters,
+                    )
+                    assert answer.headers["x-adaptive-gamma-replica"] == "spec-0"
+                    assert json.loads(answer.text)["usage"]["completion_tokens"] >= 1
+
+                async def noticed() -> bool:
+                    return await mode.first("any-chat") == {"spec-0": 1}
+
+                await eventually(noticed, within_s=30.0)
