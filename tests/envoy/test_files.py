@@ -18,6 +18,7 @@ from adaptive_gamma.envoy.files.addresses import AddressBook
 from adaptive_gamma.envoy.files.arrivals import Arrivals
 from adaptive_gamma.envoy.files.endpoints import Address, endpoints_file
 from adaptive_gamma.envoy.files.listener import internal_headers
+from adaptive_gamma.envoy.files.own_load import OwnLoad
 from adaptive_gamma.envoy.files.writer import FileWriter
 from adaptive_gamma.errors import ConfigurationError, ScrapeError
 from adaptive_gamma.policy import load_policy
@@ -91,7 +92,7 @@ def test_endpoints_by_tier() -> None:
     shares = Shares((Share("one", 5, "class", 2), Share("nowhere", 1, "class", 0)), ("two",), ("three",))
     addresses = {name: Address("10.0.0.1", 80, "host:80", name == "two") for name in ("one", "two", "three")}
     cluster = next(each for each in plan.clusters if each.name == "any-chat")
-    (found,) = endpoints_file(cluster, shares, states, addresses)["resources"]
+    (found,) = endpoints_file(cluster, shares, states, addresses, {})["resources"]
     tiers = [(tier["priority"], *tier["lb_endpoints"]) for tier in found["endpoints"]]
     assert [(priority, one["load_balancing_weight"], one["health_status"]) for priority, one in tiers] == [
         (0, 5, "HEALTHY"),
@@ -105,7 +106,11 @@ def test_endpoints_by_tier() -> None:
     assert shown[1]["envoy.transport_socket_match"] == {"tls": True}
     assert "gamma" not in shown[2]["adaptive_gamma"]  # not known
     assert "policy" not in found
-    full = endpoints_file(cluster, replace(shares, at_capacity=True), states, addresses)
+    before = {("any-chat", "two"): "low_load", ("any-structured", "three"): "class"}
+    (again,) = endpoints_file(cluster, shares, states, addresses, before)["resources"]
+    told = [tier["lb_endpoints"][0]["metadata"]["filter_metadata"]["adaptive_gamma"] for tier in again["endpoints"]]
+    assert [each["reason"] for each in told] == ["class", "low_load", "fallback"]
+    full = endpoints_file(cluster, replace(shares, at_capacity=True), states, addresses, {})
     assert full["resources"][0]["policy"]["drop_overloads"][0]["category"] == "at_capacity"
 
 
@@ -192,6 +197,22 @@ def test_arrivals_are_a_smoothed_rate() -> None:
         arrivals.count(Counter({"a": 3}), 10.2 + step * 0.1)
     assert arrivals.rate("a") < 1e-6
     assert arrivals.rate("b") == arrivals.rate("never") == 0.0
+
+
+def test_what_may_have_been_ours_when_an_engine_counted() -> None:
+    own = OwnLoad(kept_s=1.0)
+    assert own.most_at(0.0) is None
+    own.look(0.0, active=2, begun=10)
+    own.look(0.1, active=0, begun=11)
+    # Two were open when the scrape began, one more began until the last look.
+    assert own.most_at(0.05) == 3
+    assert own.most_at(0.1) == 0
+    own.look(0.2, active=1, begun=12)
+    assert own.most_at(0.15) == 1
+    own.look(5.0, active=4, begun=20)
+    assert own.most_at(5.5) == 4
+    own.look(5.1, active=0, begun=3)  # Envoy began anew
+    assert own.most_at(5.0) == 0
 
 
 async def test_addresses_are_looked_up_and_kept() -> None:

@@ -94,11 +94,19 @@ async def slots_in_use(url: str) -> int:
 
 async def test_code_and_prose_land_as_decided(tmp_path: Path, engines: tuple[LlamaServer, LlamaServer]) -> None:
     async with files_mode(tmp_path, engines) as mode, client_of(mode) as client:
+
+        async def idle() -> bool:
+            # A request that has just ended counts until Envoy has been asked again.
+            return await mode.first("any-structured") == await mode.first("any-chat") == {"spec-0": 1}
+
         for number in range(3):
+            await eventually(idle, within_s=30.0)
             headers = await ask(client, f"{CODE} # {number}")
             assert headers["x-adaptive-gamma-class"] == "structured"
             assert headers["x-adaptive-gamma-replica"] == "spec-0"
             assert headers["x-adaptive-gamma-gamma"] == "4"
+            assert headers["x-adaptive-gamma-reason"] == "low_load"
+        await eventually(idle, within_s=30.0)
         assert (await ask(client, PROSE))["x-adaptive-gamma-replica"] == "spec-0"
         async with long_streams(engines[0].url, 6):
 

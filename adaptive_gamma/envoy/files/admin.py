@@ -28,6 +28,8 @@ class EnvoyLoad:
     """Requests open now."""
     total: Counter[str] = field(default_factory=Counter)
     """Requests since Envoy's start, by cluster; of endpoints that are still there."""
+    begun: Counter[tuple[str, int]] = field(default_factory=Counter)
+    """The same by endpoint."""
 
     @property
     def open(self) -> int:
@@ -43,7 +45,9 @@ def read_clusters(page: bytes) -> EnvoyLoad:
             for host in cluster.get("host_statuses", ()):
                 socket = host["address"]["socket_address"]
                 stats = {stat["name"]: int(stat.get("value", 0)) for stat in host.get("stats", ())}
-                active[socket["address"], socket["port_value"]] += stats["rq_active"]
+                endpoint = socket["address"], socket["port_value"]
+                active[endpoint] += stats["rq_active"]
+                load.begun[endpoint] += stats["rq_total"]
                 load.total[cluster["name"]] += stats["rq_total"]
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise ScrapeError("protocol", f"no page of Envoy's clusters: {error!r}") from error

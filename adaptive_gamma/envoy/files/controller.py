@@ -15,6 +15,7 @@ from adaptive_gamma.envoy.files.admin import EnvoyAdmin, EnvoyLoad
 from adaptive_gamma.envoy.files.arrivals import Arrivals
 from adaptive_gamma.envoy.files.endpoints import Address
 from adaptive_gamma.envoy.files.names import CLUSTERS_FILE, ENDPOINTS_FOLDER
+from adaptive_gamma.envoy.files.own_load import OwnLoad
 from adaptive_gamma.envoy.files.plan import Plan, make_plan
 from adaptive_gamma.envoy.files.render import Place, render_endpoints, render_frame
 from adaptive_gamma.envoy.files.writer import FileWriter
@@ -31,6 +32,8 @@ _log = logging.getLogger("adaptive_gamma.envoy")
 _HORIZON = 1.5
 """Intervals for which weights must last: the one between two rewrites, and what a rewrite takes."""
 _ADMIN_STALE_S = 2.0
+_KEPT_INTERVALS = 3
+"""Looks at Envoy are kept for so many intervals beside the time that a scrape may take."""
 
 
 class FilesController:
@@ -78,7 +81,12 @@ class FilesController:
         self._addresses = AddressBook(settings.health.interval_s, clock)
         self._endpoints: dict[str, Address] = {}
         self._arrivals = Arrivals()
+        self._own: dict[str, OwnLoad] = {}
+        self._scraped: dict[str, float] = {}
+        """When the reading was made that has been set against Envoy's counts, by url."""
         self._prices = PriceBook()
+        self._reasons: dict[tuple[str, str], str] = {}
+        """Why a cluster's requests went to a replica, when they last did."""
 
     @property
     def not_ready_because(self) -> str | None:
@@ -124,10 +132,10 @@ class FilesController:
             _log.info("Envoy's admin port at %s answers", self.place.envoy_admin)
         self.admin_read_at = now = self._clock()
         self._arrivals.count(load.total, now)
-        self._take_open(load)
+        self._take_open(load, now)
         return load
 
-    def _take_open(self, load: EnvoyLoad) -> None:
+    def _take_open(self, load: EnvoyLoad, now: float) -> None:
         classes = {cluster.name: cluster.needs.request_class for cluster in (self.plan.clusters if self.plan else ())}
         for replica in self.fleet.replicas:
             address = self._endpoints.get(replica.url)
@@ -137,6 +145,15 @@ class FilesController:
             for cluster, active in load.active.items():
                 counts[classes.get(cluster, self.policy.default_class)] += active[address.ip, address.port]
             replica.open_requests.counted(counts)
+            own = self._own.setdefault(
+                replica.url, OwnLoad(_KEPT_INTERVALS * self._interval_s + 2 * self.settings.scrape.timeout_s)
+            )
+            own.look(now, sum(counts.values()), load.begun[address.ip, address.port])
+            if replica.scraped_at is not None and self._scraped.get(replica.url) != replica.scraped_at:
+                self._scraped[replica.url] = replica.scraped_at
+                ours = own.most_at(replica.scraped_at)
+                if ours is not None:
+                    replica.state.in_flight_at_scrape = ours
 
     async def rewrite(self) -> list[str]:
         """Decide on what is known now and write the files that have changed; their names."""
@@ -154,7 +171,12 @@ class FilesController:
             for replica in self.fleet.replicas
             if replica.url in self._endpoints
         }
-        files = render_endpoints(plan, shares, states, addresses)
+        self._reasons |= {
+            (cluster.name, share.replica): share.reason
+            for cluster, shared in zip(plan.clusters, shares, strict=True)
+            for share in shared.first
+        }
+        files = render_endpoints(plan, shares, states, addresses, self._reasons)
         files |= render_frame(plan, settings, self.place, self.fleet.models_page())
         written = [name for name, content in files.items() if self.writer.write(name, content)]
         self.plan, self.shares, self.files = plan, shares, files
@@ -190,6 +212,7 @@ class FilesController:
             ),
         )  # fmt: skip
         self.settings, self.policy, self.fleet.policy = settings, policy, policy
+        self._reasons.clear()
         self.writer.private = settings.engine_api_key is not None
         for replica in self.fleet.replicas:
             replica.reprice(policy)

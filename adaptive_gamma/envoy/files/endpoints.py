@@ -27,18 +27,29 @@ class Address(NamedTuple):
 
 
 def endpoints_file(
-    cluster: ClusterPlan, shares: Shares, states: Mapping[str, ReplicaState], addresses: Mapping[str, Address]
+    cluster: ClusterPlan,
+    shares: Shares,
+    states: Mapping[str, ReplicaState],
+    addresses: Mapping[str, Address],
+    reasons: Mapping[tuple[str, str], str],
 ) -> dict[str, Any]:
     """The replicas that share the requests come first; the others are for when these fail, those that may refuse such
     requests after all others.
 
     A replica whose address is not known is left out. One that is down is said to be, and used when all are.
+
+    ``reasons`` has by cluster and replica why it was chosen last. Envoy reads it when the answer comes, and by then the
+    replica may no longer be among the first: because of this very request.
     """
     gammas = {share.replica: share for share in shares.first}
     tiers = [
         [gammas[name] for name in gammas if name in addresses],
         *(
-            [Share(name, 1, _FALLBACK, _gamma(states[name])) for name in names if name in addresses]
+            [
+                Share(name, 1, reasons.get((cluster.name, name), _FALLBACK), _gamma(states[name]))
+                for name in names
+                if name in addresses
+            ]
             for names in (shares.spare, shares.last)
         ),
     ]

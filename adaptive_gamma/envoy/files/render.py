@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from adaptive_gamma.config import Settings
@@ -48,11 +49,13 @@ def render_endpoints(
     shares: Sequence[Shares],
     states: Sequence[ReplicaState],
     addresses: Mapping[str, Address],
+    reasons: Mapping[tuple[str, str], str] = MappingProxyType({}),
 ) -> dict[str, dict[str, Any]]:
-    """The files with the weights, by name; ``shares`` in the order of the plan's clusters."""
+    """The files with the weights, by name; ``shares`` in the order of the plan's clusters, ``reasons`` as in
+    :func:`endpoints_file`."""
     by_name = {state.name: state for state in states}
     return {
-        f"{ENDPOINTS_FOLDER}/{cluster.name}.json": endpoints_file(cluster, shared, by_name, addresses)
+        f"{ENDPOINTS_FOLDER}/{cluster.name}.json": endpoints_file(cluster, shared, by_name, addresses, reasons)
         for cluster, shared in zip(plan.clusters, shares, strict=True)
     }
 

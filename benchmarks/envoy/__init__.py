@@ -1,0 +1,1 @@
+"""What files mode costs against Envoy with nothing in it."""
