@@ -21,6 +21,8 @@ LOOKED_AT = 1_048_576
 _RAW_END = 12 * score_rules.WINDOW
 """Bytes of JSON in which that many characters have room however they are written."""
 
+_PARTS = ("json_text.lua", "prompt_score.lua", "class_filter.lua")
+"""One chunk of Lua in three files."""
 _NUMBERS = (
     "WINDOW", "LINES", "FENCE_SCORE", "MOST_CODE_LINES", "DENSE", "DENSER", "LANGUAGE_SCORE", "MOST_FROM_LANGUAGES",
     "NOUN_SCORE", "MOST_FROM_NOUNS", "VERB_SCORE", "MATH_SCORE", "MOST_FROM_MATH", "MOST_CHAT_WORDS", "PLAIN",
@@ -70,8 +72,8 @@ def _fixed() -> str:
         "STARTS_OF_PROSE": [start.decode("ascii") for start in vocabulary.LINE_WORDS_THAT_ARE_PROSE],
         "CODE_LINE_ENDS": dict.fromkeys(score_rules.CODE_LINE_ENDS.decode("ascii"), True),
     }
-    source = resources.files(__package__).joinpath("class_filter.lua").read_text(encoding="utf-8")
-    return "".join(f"local {name} = {_lua(value)}\n" for name, value in values.items()) + source
+    parts = [resources.files(__package__).joinpath(name).read_text(encoding="utf-8") for name in _PARTS]
+    return "".join(f"local {name} = {_lua(value)}\n" for name, value in values.items()) + "\n".join(parts)
 
 
 def _paths(settings: Settings) -> dict[str, object]:

@@ -213,6 +213,9 @@ class FilesController:
         )  # fmt: skip
         self.settings, self.policy, self.fleet.policy = settings, policy, policy
         self._reasons.clear()
+        urls = {replica.url for replica in self.fleet.replicas}
+        self._own = {url: own for url, own in self._own.items() if url in urls}
+        self._scraped = {url: at for url, at in self._scraped.items() if url in urls}
         self.writer.private = settings.engine_api_key is not None
         for replica in self.fleet.replicas:
             replica.reprice(policy)
