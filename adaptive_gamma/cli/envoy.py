@@ -108,7 +108,11 @@ def command(
 
 
 def _check(settings: Settings, envoy_admin: str, configuration: Configuration) -> None:
-    """Refuse what Envoy's files cannot say."""
+    """Refuse what Envoy's files cannot say, and what this command does not do."""
+    if settings.discovery is not None:
+        raise ConfigurationError(
+            configuration.origin("discovery"), "discovery", "is for serve; the replicas of files mode are configured"
+        )
     if settings.listen.endswith(":0"):
         raise ConfigurationError(
             configuration.origin("listen"), "listen", "Envoy's port must be a number that clients can know, not 0"

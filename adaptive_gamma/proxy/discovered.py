@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from adaptive_gamma.proxy.exposition import Family
+from adaptive_gamma.fleet.exposition import Family
 
 __all__ = ["discovery_families"]
 

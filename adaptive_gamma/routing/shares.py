@@ -103,6 +103,7 @@ def shares_of(
             decision.replica in counted[index].placed or decision.chosen.cost_s > tie_only * (1.0 + limits.tie_margin)
         ):
             return None
+        full.discard(index)  # there is room, were it only without those placed before
         counted[index].add(decision)
         return next(state for state in able if state.name == decision.replica)
 
