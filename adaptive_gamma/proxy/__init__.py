@@ -1,7 +1,7 @@
 """The reverse proxy: a data port that passes bytes and an admin port that says what it knows."""
 
+from adaptive_gamma.fleet.choice import Choice, Chooser, ServedPolicy
 from adaptive_gamma.proxy.admin_app import admin_app
-from adaptive_gamma.proxy.choice import Choice, Chooser, ServedPolicy
 from adaptive_gamma.proxy.data_path import DataPath
 from adaptive_gamma.proxy.data_plane import DataPlane
 from adaptive_gamma.proxy.decision_log import DecisionLog, DecisionRecord

@@ -11,7 +11,7 @@ from adaptive_gamma.proxy.body_options import with_option
 
 if TYPE_CHECKING:
     from adaptive_gamma.fleet import FleetReplica
-    from adaptive_gamma.proxy.request import JsonRequest
+    from adaptive_gamma.routing.json_request import JsonRequest
 
 __all__ = ["AskedBody", "Kind", "ReportLog", "asked_body"]
 

@@ -12,10 +12,10 @@ from adaptive_gamma.proxy.exchange import Exchange
 from adaptive_gamma.proxy.headers import ClientHeaders, Pairs
 from adaptive_gamma.proxy.intake import Intake
 from adaptive_gamma.proxy.metrics import NO_REPLICA
-from adaptive_gamma.proxy.request import JsonRequest, parse_json
 from adaptive_gamma.proxy.search import SearchExchange
 from adaptive_gamma.routing import RequestNeeds
 from adaptive_gamma.routing.endpoints import Endpoint, Handling
+from adaptive_gamma.routing.json_request import JsonRequest, parse_json
 
 if TYPE_CHECKING:
     from adaptive_gamma.proxy.client_connection import ClientConnection

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 from adaptive_gamma.config.settings import LimitSettings, ReplicaSettings, Settings
 from adaptive_gamma.errors import ConfigurationError
 from adaptive_gamma.fleet import FleetLearning, FleetOptions, GammaControl
+from adaptive_gamma.fleet.choice import Chooser, ServedPolicy, classifier_of, decision_limits
 from adaptive_gamma.observe import LineLog
 from adaptive_gamma.policy import Policy
 from adaptive_gamma.proxy.asking import AskedBody, ReportLog, asked_body
-from adaptive_gamma.proxy.choice import Chooser, ServedPolicy
 from adaptive_gamma.proxy.decision_log import DecisionLog
 from adaptive_gamma.proxy.discovered import discovery_families
 from adaptive_gamma.proxy.metrics import ProxyMetrics
@@ -21,12 +21,12 @@ from adaptive_gamma.proxy.observing import ObservationKeeper
 from adaptive_gamma.proxy.stored_responses import StoredResponses
 from adaptive_gamma.proxy.upstream import Upstream, UpstreamLimits
 from adaptive_gamma.proxy.waiting import WaitingRoom
-from adaptive_gamma.routing import AffinityIndex, ClassRule, DecisionLimits, GammaSetting, RequestClassifier
+from adaptive_gamma.routing import AffinityIndex, GammaSetting
 from adaptive_gamma.routing.endpoints import EndpointTable
 
 if TYPE_CHECKING:
     from adaptive_gamma.fleet import Fleet, FleetReplica
-    from adaptive_gamma.proxy.request import JsonRequest
+    from adaptive_gamma.routing.json_request import JsonRequest
 
 __all__ = ["DataPlane"]
 
@@ -80,9 +80,11 @@ class DataPlane:
         """What acceptance was learned; None where that is switched off."""
         fleet.learning = self.metrics.learning = self.learning
         self.decisions = DecisionLog(settings.decision.keep, self.observations)
-        self.chooser = Chooser(fleet, policy, mode=settings.mode, limits=_decision_limits(settings), clock=clock)
+        self.chooser = Chooser(
+            fleet, policy, mode=settings.mode, limits=decision_limits(settings.decision), clock=clock
+        )
         self.endpoints = EndpointTable(settings.allow_paths)
-        self.classifier = _classifier(settings, policy)
+        self.classifier = classifier_of(settings.classify, policy)
         self.class_header = _class_header(settings)
         self.engine_key = _engine_key(settings)
         self._started = False
@@ -101,7 +103,7 @@ class DataPlane:
 
     def replace_policy(self, policy: ServedPolicy) -> None:
         """Decide by another policy from the next request on."""
-        self.classifier = _classifier(self.settings, policy)
+        self.classifier = classifier_of(self.settings.classify, policy)
         self.chooser.policy = self.fleet.policy = policy
         for replica in self.fleet.replicas:
             replica.reprice(policy)
@@ -146,7 +148,7 @@ class DataPlane:
         self._refuse_fixed(settings, origin)
         before = self.settings
         settings = self._without_newcomers(settings, not_ready)
-        classifier, endpoints = _classifier(settings, policy), EndpointTable(settings.allow_paths)
+        classifier, endpoints = classifier_of(settings.classify, policy), EndpointTable(settings.allow_paths)
         log = self._observation_log(settings, origin)
         kept, upstreams = self._upstreams_for(settings)
         self.fleet.replace(
@@ -163,7 +165,7 @@ class DataPlane:
         self._take_settings(settings)
         self.classifier, self.endpoints = classifier, endpoints
         self.class_header, self.engine_key = _class_header(settings), _engine_key(settings)
-        self.chooser.mode, self.chooser.limits = settings.mode, _decision_limits(settings)
+        self.chooser.mode, self.chooser.limits = settings.mode, decision_limits(settings.decision)
         self.chooser.policy = self.fleet.policy = policy
         self._apply_learning(settings, policy)
         if settings.affinity != before.affinity:
@@ -346,10 +348,6 @@ def _affinity(settings: Settings) -> AffinityIndex | None:
     return AffinityIndex(affinity.entries, affinity.max_age_s) if affinity.entries else None
 
 
-def _decision_limits(settings: Settings) -> DecisionLimits:
-    return DecisionLimits(kv_usage=settings.decision.kv_usage_limit, slo_tpot_s=settings.decision.slo_tpot_s)
-
-
 def _class_header(settings: Settings) -> bytes | None:
     header = settings.classify.header
     return None if header is None else header.lower().encode("ascii")
@@ -358,9 +356,3 @@ def _class_header(settings: Settings) -> bytes | None:
 def _engine_key(settings: Settings) -> bytes | None:
     key = settings.engine_api_key
     return None if key is None else key.get_secret_value().encode("utf-8")
-
-
-def _classifier(settings: Settings, policy: ServedPolicy) -> RequestClassifier:
-    classify = settings.classify
-    rules = [ClassRule(rule.request_class, path=rule.path, model=rule.model) for rule in classify.rules]
-    return RequestClassifier(rules, default=classify.default, known=policy.classes)

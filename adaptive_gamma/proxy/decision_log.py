@@ -14,7 +14,7 @@ from adaptive_gamma.proxy.answers import shortened
 from adaptive_gamma.proxy.observing import ObservationKeeper, Observed
 
 if TYPE_CHECKING:
-    from adaptive_gamma.proxy.choice import Choice
+    from adaptive_gamma.fleet.choice import Choice
     from adaptive_gamma.proxy.intake import Intake
     from adaptive_gamma.routing import RequestNeeds, Verdict
 

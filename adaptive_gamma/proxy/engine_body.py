@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from adaptive_gamma.engines import StreamAsk
     from adaptive_gamma.fleet import AnswerWatch, GammaControl
     from adaptive_gamma.proxy.data_plane import DataPlane
-    from adaptive_gamma.proxy.request import JsonRequest
+    from adaptive_gamma.routing.json_request import JsonRequest
 
 __all__ = ["NOTHING_SENT", "EngineBody", "engine_body", "may_carry_gamma", "watch_of"]
 

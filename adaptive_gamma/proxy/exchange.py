@@ -12,16 +12,16 @@ import time
 from typing import TYPE_CHECKING
 
 from adaptive_gamma.errors import ConnectError, NoReplica, UpstreamError, UpstreamTimeout
+from adaptive_gamma.fleet.choice import Choice
 from adaptive_gamma.proxy.answers import ErrorAnswer, error_body
-from adaptive_gamma.proxy.choice import Choice
 from adaptive_gamma.proxy.engine_body import NOTHING_SENT, EngineBody, engine_body, watch_of
 from adaptive_gamma.proxy.headers import Pairs, choice_lines, passed_to_client
 from adaptive_gamma.proxy.held import HeldAnswer
 from adaptive_gamma.proxy.listening import AnswerTap, answer_tap, fitting, may_report
 from adaptive_gamma.proxy.metrics import NO_REPLICA
-from adaptive_gamma.proxy.no_replica import none_left, waited_too_long
 from adaptive_gamma.proxy.upstream import UpstreamCall
 from adaptive_gamma.routing import Pool, RequestNeeds, is_capable
+from adaptive_gamma.routing.no_replica import none_left, waited_too_long
 
 if TYPE_CHECKING:
     from adaptive_gamma.fleet.open_requests import OpenOfClass
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from adaptive_gamma.proxy.data_plane import DataPlane
     from adaptive_gamma.proxy.decision_log import DecisionRecord
     from adaptive_gamma.proxy.intake import Intake
-    from adaptive_gamma.proxy.request import JsonRequest
     from adaptive_gamma.routing import Locality
+    from adaptive_gamma.routing.json_request import JsonRequest
 
 __all__ = ["Exchange"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 from adaptive_gamma.errors import UpstreamError
-from adaptive_gamma.proxy.choice import Choice
+from adaptive_gamma.fleet.choice import Choice
 from adaptive_gamma.proxy.decision_log import DecisionRecord
 from adaptive_gamma.proxy.engine_connection import AnswerSink
 from adaptive_gamma.proxy.headers import Pairs

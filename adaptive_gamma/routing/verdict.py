@@ -44,6 +44,11 @@ class Verdict:
         self._weighed = weighed
         self._excluded = excluded
 
+    @property
+    def next_best(self) -> list[str]:
+        """The replicas that were weighed beside the chosen one, cheapest first; a handful."""
+        return [numbers[0] for numbers in self._weighed[1:]]
+
     def decision(self) -> Decision:
         """The decision as data."""
         chosen, *runners_up = (self._candidate(numbers) for numbers in self._weighed)

@@ -12,7 +12,7 @@ from collections.abc import Collection
 
 import pytest
 
-from adaptive_gamma.proxy.choice import Choice
+from adaptive_gamma.fleet.choice import Choice
 from adaptive_gamma.proxy.client_connection import ClientConnection
 from adaptive_gamma.proxy.waiting import WaitingRoom
 from adaptive_gamma.routing import RequestNeeds

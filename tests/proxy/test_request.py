@@ -5,8 +5,8 @@ import json
 import pytest
 
 from adaptive_gamma.proxy.answers import ErrorAnswer
-from adaptive_gamma.proxy.request import JsonRequest, parse_json
 from adaptive_gamma.routing import classify_prompt
+from adaptive_gamma.routing.json_request import JsonRequest, parse_json
 
 
 def parsed(**fields: object) -> JsonRequest:

@@ -8,7 +8,7 @@ import json
 import httpx
 import pytest
 
-from adaptive_gamma.proxy.request import parse_json
+from adaptive_gamma.routing.json_request import parse_json
 from tests.support.gated_engine import EngineExchange, GatedEngine, answer_json, until
 from tests.support.raw_client import post
 from tests.support.running_proxy import running_proxy

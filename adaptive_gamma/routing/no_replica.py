@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from adaptive_gamma.errors import ConnectError, NoReplica
-from adaptive_gamma.proxy.answers import ErrorAnswer, shortened
+from adaptive_gamma.routing.error_answer import ErrorAnswer, shortened
 
 __all__ = ["none_left", "waited_too_long"]
 

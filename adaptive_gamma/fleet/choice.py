@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, Protocol
 
 from adaptive_gamma.routing import (
+    ClassRule,
     Counterfactual,
     DecisionLimits,
     GammaSchedule,
     PolicyPrices,
     Pool,
     PriceBook,
+    ReplicaState,
+    RequestClassifier,
     RequestNeeds,
     Verdict,
     compare,
@@ -23,13 +26,14 @@ from adaptive_gamma.routing import (
 )
 
 if TYPE_CHECKING:
+    from adaptive_gamma.config.settings import ClassifySettings, DecisionSettings
     from adaptive_gamma.fleet import Fleet
 
-__all__ = ["Choice", "Chooser", "ServedPolicy"]
+__all__ = ["Choice", "Chooser", "ServedPolicy", "classifier_of", "decision_limits"]
 
 
 class ServedPolicy(PolicyPrices, Protocol):
-    """A policy as this proxy uses it: prices for the decision, and what the admin pages show of it."""
+    """A policy in service: prices for the decision, and what the admin pages show of it."""
 
     @property
     def name(self) -> str: ...
@@ -97,9 +101,11 @@ class Chooser:
         self._clock = clock
         self._draw = draw
 
-    def choose(self, needs: RequestNeeds, tried: Collection[str]) -> Choice:
-        """The next replica to try. Raises NoReplica when none is left."""
-        now, states = self._clock(), self._fleet.states
+    def choose(
+        self, needs: RequestNeeds, tried: Collection[str], among: Sequence[ReplicaState] | None = None
+    ) -> Choice:
+        """The next replica to try, of the whole fleet or ``among`` these. Raises NoReplica when none is left."""
+        now, states = self._clock(), self._fleet.states if among is None else among
         decided = weigh(
             needs,
             states,
@@ -118,3 +124,14 @@ class Chooser:
             needs, states, self.policy, decided=decided.replica, sent=state.name, now=now, prices=self._prices
         )
         return Choice(state.name, state.pool, gamma, "observe", decided, foregone)
+
+
+def classifier_of(settings: ClassifySettings, policy: ServedPolicy) -> RequestClassifier:
+    """What gives requests their class under a configuration and a policy."""
+    rules = [ClassRule(rule.request_class, path=rule.path, model=rule.model) for rule in settings.rules]
+    return RequestClassifier(rules, default=settings.default, known=policy.classes)
+
+
+def decision_limits(settings: DecisionSettings) -> DecisionLimits:
+    """The soft limits of a configuration."""
+    return DecisionLimits(kv_usage=settings.kv_usage_limit, slo_tpot_s=settings.slo_tpot_s)

@@ -11,8 +11,8 @@ from typing import Any
 
 from pydantic_core import from_json
 
-from adaptive_gamma.proxy.answers import ErrorAnswer
 from adaptive_gamma.routing import BLOCK_CHARACTERS, LARGEST_PREFIX, STRUCTURED_OUTPUT
+from adaptive_gamma.routing.error_answer import ErrorAnswer
 from adaptive_gamma.routing.prompt_members import ITEMS_AT_EACH_END, PROMPT_MEMBERS, SAMPLING_MEMBERS
 from adaptive_gamma.routing.score_rules import WINDOW
 from adaptive_gamma.routing.structured_output import STRUCTURE_FIELDS, asks_for_structure
