@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import time
 from collections.abc import Iterator
 
-import uvicorn
 from fastapi import FastAPI, Response
 from fastapi.responses import JSONResponse, PlainTextResponse
 
 from adaptive_gamma._version import __version__
+from adaptive_gamma.envoy.admin_port import AdminPort
 from adaptive_gamma.envoy.files.controller import FilesController
-from adaptive_gamma.errors import ConfigurationError
 from adaptive_gamma.fleet.exposition import Family, pieces
 from adaptive_gamma.fleet.metric_families import fleet_families
 
@@ -103,7 +100,7 @@ def _families(controller: FilesController) -> Iterator[Family]:
     )
 
 
-class ControllerAdmin:
+class ControllerAdmin(AdminPort):
     """The admin port, from ``start`` to ``stop``.
 
     Args:
@@ -112,30 +109,4 @@ class ControllerAdmin:
     """
 
     def __init__(self, controller: FilesController, address: str) -> None:
-        host, _, port = address.rpartition(":")
-        self._config = uvicorn.Config(
-            controller_app(controller), host=host.strip("[]"), port=int(port), http="h11", loop="none", ws="none",
-            lifespan="off", log_config=None, access_log=False, server_header=False, proxy_headers=False,
-        )  # fmt: skip
-        self._address = address
-        self._server = uvicorn.Server(self._config)
-        self._task: asyncio.Task[None] | None = None
-        self.url = ""
-
-    async def start(self) -> None:
-        """Listen. Raises ConfigurationError when the address cannot be bound."""
-        try:
-            bound = self._config.bind_socket()
-        except SystemExit:  # uvicorn's word for it
-            raise ConfigurationError("settings", "admin", f"cannot listen on {self._address}") from None
-        host, port = bound.getsockname()[:2]
-        self.url = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
-        self._config.load()
-        self._server.lifespan = self._config.lifespan_class(self._config)
-        await self._server.startup(sockets=[bound])
-
-    async def stop(self) -> None:
-        """Close the port and its connections."""
-        self._server.should_exit = True
-        with contextlib.suppress(asyncio.CancelledError):
-            await self._server.shutdown()
+        super().__init__(controller_app(controller), address)
