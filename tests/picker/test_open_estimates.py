@@ -2,28 +2,31 @@
 
 from __future__ import annotations
 
+from adaptive_gamma.envoy.picker.unseen_ends import BELIEVED_S, OpenEstimates
 from tests.support.gateway import CODE, PROSE, busy_engine, picked, running_picker
 from tests.support.scripted_engine import Reply
 
 
 async def test_own_picks_count_until_the_engine_has_counted_them() -> None:
-    async with busy_engine(0) as engine, running_picker([engine]) as run:
-        state, ask = run.picker.fleet.states[0], run.gateway.ask
+    now = [1000.0]
+    async with busy_engine(0) as engine, running_picker([engine], options={"clock": lambda: now[0]}) as run:
+        replica, ask = run.picker.fleet.replicas[0], run.gateway.ask
+        state = replica.state
         for body in (CODE, PROSE, PROSE):
             assert picked(await ask(body))
         assert (state.in_flight, state.in_flight_at_scrape) == (3, 0)
-        assert run.picker.fleet.replicas[0].in_flight_by_class == {"structured": 1, "chat": 2}
-        page = engine.replies["/metrics"].body.replace(b"} 0", b"} 7", 1)
-        engine.replies["/metrics"] = Reply(page)
-        # Long enough after the picks that a scrape has them all.
-        run.picker.fleet.replicas[0].scraped_at = None
-        for read_at in (run.picker._clock() + 1.0,):
-            await run.picker.fleet.scrape_once()
-            run.picker.fleet.replicas[0].scraped_at = read_at
+        assert replica.in_flight_by_class == {"structured": 1, "chat": 2}
+        engine.replies["/metrics"] = Reply(engine.replies["/metrics"].body.replace(b"} 0", b"} 7", 1))
+        now[0] += 1.0
+        await run.picker.fleet.scrape_once()
         run.picker.refresh()
         assert (state.in_flight, state.in_flight_at_scrape) == (7, 7)
-        assert sum(run.picker.fleet.replicas[0].in_flight_by_class.values()) == 7
+        assert replica.in_flight_by_class == {"structured": 2, "chat": 5}
         assert picked(await ask(CODE))
+        assert state.in_flight == 8
+        now[0] += 0.01  # so soon that the engine may have counted without it
+        await run.picker.fleet.scrape_once()
+        run.picker.refresh()
         assert state.in_flight == 8
 
 
@@ -36,8 +39,6 @@ async def test_a_burst_between_two_scrapes_is_spread() -> None:
 
 async def test_without_a_reading_picks_are_forgotten_after_a_while() -> None:
     now = [1000.0]
-    from adaptive_gamma.envoy.picker.unseen_ends import BELIEVED_S, OpenEstimates
-
     async with busy_engine(4) as engine, running_picker([engine]) as run:
         fleet = run.picker.fleet
         fleet.states[0].running = None

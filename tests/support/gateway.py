@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -237,8 +238,10 @@ async def running_picker(
     }
     loaded = Settings(**{**values, **settings})
     policy = _policy()
+    own = options or {}
     fleet = Fleet(
         loaded.replicas,
+        clock=own.get("clock", time.monotonic),
         scrape=loaded.scrape,
         health=loaded.health,
         load=loaded.load,
@@ -246,7 +249,7 @@ async def running_picker(
         api_key=loaded.engine_api_key,
         policy=policy,
     )
-    picker = Picker(loaded, fleet, policy, **(options or {}))
+    picker = Picker(loaded, fleet, policy, **own)
     server = PickerServer(picker, "127.0.0.1:0", **(server_options or {}))
     await server.start()
     try:
