@@ -45,7 +45,7 @@ def _picker(folder: Path, engines: tuple[int, ...]) -> Iterator[tuple[subprocess
         for name, port, gamma in zip(("spec", "plain"), engines, (4, 0), strict=True)
     ]
     config.write_text(json.dumps({"policy": _POLICY, "admin": "127.0.0.1:0", "replicas": replicas}))
-    command = [sys.executable, "-m", "adaptive_gamma", "picker", "--config", config, "--listen", "127.0.0.1:0"]
+    command = [sys.executable, "-m", "adaptive_gamma", "picker", "--config", str(config), "--listen", "127.0.0.1:0"]
     with running([*command, "--tls", "off", "--linger", "0"], log=log) as process:
         until(lambda: "picks on port" in log.read_text(), "the picker", process, log)
         found = re.search(r"picks on port (\d+)", log.read_text())
@@ -68,7 +68,7 @@ def _gateway(
         filters = listener["filter_chains"][0]["filters"][0]["typed_config"]["http_filters"]
         filters.insert(-1, {"name": "envoy.filters.http.buffer", "typed_config": {"@type": _BUFFER, **_MOST}})
     config.write_text(json.dumps(bootstrap))
-    command = [_envoy(), "-c", config, "--concurrency", "1", "-l", "info", "--disable-hot-restart"]
+    command = [_envoy(), "-c", str(config), "--concurrency", "1", "-l", "info", "--disable-hot-restart"]
     with running(command, log=log) as process:
         until(lambda: "starting main dispatch loop" in log.read_text(), "Envoy", process, log)
         yield process, port

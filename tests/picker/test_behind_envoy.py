@@ -200,7 +200,7 @@ async def test_a_picker_that_is_down(
     tmp_path: Path, mode: str, fail_open: bool, health: bool, expected: tuple[int, int]
 ) -> None:
     spec, plain = _engines(answer_json())
-    options = {"mode": mode, "fail_open": fail_open, "health": health}
+    options: dict[str, Any] = {"mode": mode, "fail_open": fail_open, "health": health}
     async with spec, plain, _behind(tmp_path, spec, plain, **options) as (envoy, picker):
         if health:
             await envoy.healthy_pickers(1)
