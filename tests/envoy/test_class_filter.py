@@ -15,8 +15,8 @@ from adaptive_gamma.bench.sweep.prose_prompts import PROSE_PROMPTS as SWEEP_PROS
 from adaptive_gamma.cli.demo.prompts import CODE_PROMPTS, PROSE_PROMPTS
 from adaptive_gamma.envoy.files import LOOKED_AT
 from adaptive_gamma.proxy.answers import ErrorAnswer
-from adaptive_gamma.proxy.request import parse_json
 from adaptive_gamma.routing import STRUCTURED_OUTPUT, RequestClassifier
+from adaptive_gamma.routing.json_request import parse_json
 from adaptive_gamma.routing.vocabulary import (
     CHAT_WORDS,
     CODE_NOUNS,
