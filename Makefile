@@ -47,7 +47,7 @@ test-actuator: $(VENV)/.dev $(B9093)/.made
 
 # Envoy with the files that are written for it, in front of scripted engines and of real llama.cpp; some minutes.
 test-envoy: $(VENV)/.dev $(ENVOY_VENV)/.made
-	ENVOY=$(ENVOY) $(BIN)/pytest -s -p no:cacheprovider tests/envoy
+	ENVOY=$(ENVOY) $(BIN)/pytest -s -p no:cacheprovider tests/envoy tests/picker
 
 # CPU time of that against bare Envoy; the options are those of `python -m benchmarks.envoy --help`.
 bench-envoy: $(VENV)/.dev $(ENVOY_VENV)/.made
