@@ -33,10 +33,13 @@ types: $(VENV)/.dev
 
 # Two halves side by side, for two cores; what the first says is shown when the second is done.
 DATA_PATH_TESTS = tests/proxy tests/fleet tests/routing
+# These need Envoy, helm or promtool, and are run by `make test-envoy` and `make test-chart`.
+TOOL_TESTS = tests/chart tests/envoy/test_class_filter.py tests/envoy/test_command.py tests/envoy/test_data_path.py \
+	tests/envoy/test_real_llama.py tests/envoy/test_validate.py tests/picker/test_behind_envoy.py
 unit: $(VENV)/.dev
 	@$(BIN)/pytest -p no:cacheprovider $(DATA_PATH_TESTS) > $(VENV)/data-path-tests.txt 2>&1 & first=$$!; \
 	trap 'kill $$first' INT TERM; \
-	$(BIN)/pytest -p no:cacheprovider $(addprefix --ignore=,$(DATA_PATH_TESTS)); rest=$$?; \
+	$(BIN)/pytest -p no:cacheprovider $(addprefix --ignore=,$(DATA_PATH_TESTS) $(TOOL_TESTS)); rest=$$?; \
 	wait $$first; data_path=$$?; \
 	cat $(VENV)/data-path-tests.txt; \
 	exit $$(( rest || data_path ))
