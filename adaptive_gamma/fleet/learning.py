@@ -233,10 +233,11 @@ class FleetLearning:
         self._kept = {**self._kept, **snapshots} if same else {}
         if not same:
             _log.warning("what was learned is dropped: the policy's name, model, drafter or classes are others now")
+            if self._file is not None:
+                self._file.ours = False
         self._policy = self._in_force = policy
         self._family = family_of(policy)
-        self._known = {}
-        self._learners, self._priors, self._drifted = {}, {}, {} if not same else self._drifted
+        self._learners, self._priors, self._known, self._drifted = {}, {}, {}, {} if not same else self._drifted
         self._drifted_in_force, self._built_at = frozenset(), float("-inf")
         if settings.state_file != self._settings.state_file:
             self._file = None if settings.state_file is None else StateFile(settings.state_file)
@@ -365,7 +366,7 @@ class FleetLearning:
         elif state.get("identity") != policy_identity(self._policy):
             self._state_failed("is refused", "it was learned under another policy or drafter")
         elif isinstance(families := state.get("families"), dict):
-            self._kept = families
+            self._kept, file.ours = families, True
             for family in list(self._learners):
                 self._restore(family, self._learners[family], self._priors[family])
             _log.info("what was learned before is read from %s", file.path)
@@ -388,5 +389,4 @@ class FleetLearning:
 
     def _state_failed(self, what: str, why: object) -> None:
         self.state_failures += 1
-        path = None if self._file is None else self._file.path
-        _log.warning("the state file %s %s: %s", path, what, why)
+        _log.warning("the state file %s %s: %s", self._settings.state_file, what, why)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import threading
 from collections.abc import Mapping
 from pathlib import Path
@@ -23,6 +24,8 @@ class StateFile:
     def __init__(self, path: Path | str) -> None:
         self.path = Path(path)
         self._lock = threading.Lock()
+        self.ours = False
+        """Whether what lies there is gone on from. Where it is not, the next write keeps it under another name."""
 
     def read(self) -> dict[str, Any] | None:
         """What was written last; None where nothing ever was. Left-overs of writes that were cut off are removed.
@@ -48,7 +51,10 @@ class StateFile:
         return data
 
     def write(self, data: Mapping[str, Any]) -> None:
-        """Replace what was written before. Raises OSError, and then the one before is still there."""
+        """Replace what was written before; of a file that is not ours a copy stays, as ``NAME.refused``.
+
+        Raises OSError, and then the one before is still there.
+        """
         text = json.dumps(data, allow_nan=False, separators=(",", ":")).encode()
         with self._lock:
             beside = self.path.with_name(f".{self.path.name}.{os.getpid()}.tmp")
@@ -57,7 +63,10 @@ class StateFile:
                     file.write(text)
                     file.flush()
                     os.fsync(file.fileno())
+                if not self.ours and self.path.is_file():
+                    shutil.copyfile(self.path, self.path.with_name(f"{self.path.name}.refused"))
                 beside.replace(self.path)
+                self.ours = True
             except OSError:
                 beside.unlink(missing_ok=True)
                 raise

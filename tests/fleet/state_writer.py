@@ -27,6 +27,7 @@ def _state(number: int) -> dict[str, Any]:
 
 def _write_for_ever(path: Path, number: int) -> NoReturn:
     file = StateFile(path)
+    file.ours = True
     while True:
         number += 1
         file.write(_state(number))
@@ -36,8 +37,9 @@ def main(folder: str, deaths: str) -> None:
     path, draw = Path(folder) / "learned.json", random.Random(1)
     whole = cut_off = number = 0
     began = time.monotonic()
+    timing = StateFile(Path(folder) / "timing.json")
     for _ in range(8):
-        StateFile(Path(folder) / "timing.json").write(_state(0))
+        timing.write(_state(0))
     usual_s = (time.monotonic() - began) / 8
     (Path(folder) / "timing.json").unlink()
     for _ in range(int(deaths)):

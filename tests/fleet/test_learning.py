@@ -264,12 +264,17 @@ async def test_state_of_another_drafter_or_policy_is_refused(
     tmp_path: Path, change: str, kept: bool, log: pytest.LogCaptureFixture
 ) -> None:
     await learned_to(tmp_path / "s.json")
+    before = (tmp_path / "s.json").read_bytes()
     again = Learning(other_policy(change), state_file=str(tmp_path / "s.json"))
     again.it.start()
     assert bool(again.it.curves()["chat"].trials) == kept
     assert again.it.state_failures == (0 if kept else 1)
     assert ("another policy or drafter" in log.text) != kept
+    await again.hear(0.40, seconds=10)
     await again.it.stop()
+    refused = tmp_path / "s.json.refused"
+    assert refused.exists() != kept
+    assert kept or refused.read_bytes() == before, "what was learned under another policy is not lost"
 
 
 @pytest.mark.parametrize(
@@ -294,6 +299,19 @@ async def test_a_state_that_is_none_is_refused_and_learning_goes_on(tmp_path: Pa
     await again.hear(0.40, seconds=10)
     await again.it.stop()
     assert json.loads(path.read_text())["format"] == "adaptive-gamma/learned/v1"
+
+
+async def test_a_reload_with_another_policy_leaves_what_was_learned_in_reach(tmp_path: Path) -> None:
+    path = tmp_path / "s.json"
+    await learned_to(path)
+    learning = Learning(state_file=str(path))
+    learning.it.start()
+    before = path.read_bytes()
+    learning.it.reconfigure(LearnSettings(state_file=str(path)), other_policy("name"))
+    await learning.hear(0.40, seconds=10)
+    await learning.it.stop()
+    assert path.with_name("s.json.refused").read_bytes() == before
+    assert path.read_bytes() != before
 
 
 async def test_the_file_is_written_at_most_so_often(tmp_path: Path) -> None:
