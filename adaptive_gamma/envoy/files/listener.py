@@ -8,7 +8,7 @@ from typing import Any
 
 from adaptive_gamma.config import Settings
 from adaptive_gamma.envoy.files.class_filter import class_filter
-from adaptive_gamma.envoy.files.names import LUA_FILTER, ROUTES_FILE, TYPE, address_of, duration
+from adaptive_gamma.envoy.files.names import LUA_FILTER, ROUTES_FILE, TYPE, address_of, silence
 from adaptive_gamma.envoy.files.replies import local_replies
 from adaptive_gamma.envoy.files.routes import ROUTES_NAME
 
@@ -70,7 +70,7 @@ def listeners_file(settings: Settings, listen: str, folder: Path) -> dict[str, A
         "normalize_path": True,
         "max_request_headers_kb": _HEAD_KB,
         "http_protocol_options": {"accept_http_10": True, "default_host_for_http_10": "localhost"},
-        "stream_idle_timeout": duration(max(settings.limits.first_byte_timeout_s, settings.limits.idle_timeout_s)),
+        "stream_idle_timeout": silence(settings.limits),
         "request_headers_timeout": "75s",
     }
     return {

@@ -19,8 +19,10 @@ __all__ = [
     "TYPE",
     "address_of",
     "duration",
+    "silence",
 ]
 
+from adaptive_gamma.config.settings import LimitSettings
 from adaptive_gamma.config.values import host_port
 
 TYPE = "type.googleapis.com/"
@@ -39,6 +41,8 @@ METADATA = "adaptive_gamma"
 """Namespace of an endpoint's metadata: what the response headers say of it."""
 LUA_FILTER = "envoy.filters.http.lua"
 
+_AFTER_FIRST_BYTE_S = 1.0
+
 ANY_MODEL = "any"
 SEARCH_CLUSTER = "any-search"
 DEMAND_SAMPLING = "-sampling"
@@ -54,3 +58,9 @@ def address_of(text: str) -> dict[str, object]:
 def duration(seconds: float) -> str:
     """Seconds as Envoy's files spell them."""
     return f"{seconds:.9f}".rstrip("0").rstrip(".") + "s"
+
+
+def silence(limits: LimitSettings) -> str:
+    """The longest silence of a stream: Envoy has one timer for it before and behind the first byte. The limit on the
+    first byte has its own timer, which must come first, as it knows what to say."""
+    return duration(max(limits.first_byte_timeout_s + _AFTER_FIRST_BYTE_S, limits.idle_timeout_s))

@@ -30,6 +30,7 @@ _BY_FLAG = (
     ("UC", 502, "the engine broke the connection off", "protocol_error"),
     ("UPE", 502, "the engine's answer is not HTTP", "protocol_error"),
     ("UT", 504, "the engine did not answer in time", "upstream_timeout"),
+    ("SI", 504, "nothing was sent for too long", "upstream_timeout"),
     ("UF", 503, "no replica could be reached", "no_replica"),
     ("UH", 503, "no replica is healthy", "no_replica"),
     ("NC", 503, "no replica has been found yet", "no_replica"),

@@ -15,6 +15,7 @@ from adaptive_gamma.envoy.files.names import (
     SEARCH_CLUSTER,
     TYPE,
     duration,
+    silence,
 )
 from adaptive_gamma.envoy.files.plan import Plan
 from adaptive_gamma.envoy.files.replies import direct_reply, error_text
@@ -120,7 +121,7 @@ def _route(settings: Settings, chosen: dict[str, str], *, search: bool = False) 
     return {
         **chosen,
         "timeout": "0s",
-        "idle_timeout": duration(max(limits.first_byte_timeout_s, limits.idle_timeout_s)),
+        "idle_timeout": silence(limits),
         "auto_host_rewrite": True,
         "retry_policy": _retries(settings, search=search),
     }
