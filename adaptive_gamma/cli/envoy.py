@@ -16,6 +16,7 @@ import click
 import uvloop
 
 from adaptive_gamma._version import __version__
+from adaptive_gamma.cli.numbers import FiniteFloat
 from adaptive_gamma.cli.reload import Configuration
 from adaptive_gamma.cli.serve import configure_logging
 from adaptive_gamma.config import FileChanges, Settings, stamps_of
@@ -63,7 +64,7 @@ _VALIDATE_S = 60.0
 @click.option(
     "--interval",
     "interval_s",
-    type=click.FloatRange(min=0.01, max=10.0),
+    type=FiniteFloat(0.01, 10.0),
     default=0.1,
     show_default=True,
     help="Seconds between two looks at Envoy and two decisions.",

@@ -12,6 +12,7 @@ import click
 import uvloop
 
 from adaptive_gamma._version import __version__
+from adaptive_gamma.cli.numbers import FiniteFloat
 from adaptive_gamma.cli.reload import Configuration
 from adaptive_gamma.cli.serve import configure_logging
 from adaptive_gamma.config import FileChanges, Settings, stamps_of
@@ -66,7 +67,7 @@ Tls = Literal["self-signed", "off", "files"]
 @click.option(
     "--linger",
     "linger_s",
-    type=click.FloatRange(min=0, max=600),
+    type=FiniteFloat(0, 600),
     default=2.0,
     show_default=True,
     help="Seconds for which gateways are still answered on SIGTERM, while health says not to ask any more.",
