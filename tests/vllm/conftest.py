@@ -26,8 +26,8 @@ def vllm() -> Path:
 
 @pytest.fixture(scope="session")
 def pair(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """A target with random weights, and a drafter that guesses about half of its tokens."""
-    return make_pair(tmp_path_factory.mktemp("models"), noise=0.12)
+    """A target with random weights, and a drafter that guesses some of its tokens."""
+    return make_pair(tmp_path_factory.mktemp("models"), noise=0.03)
 
 
 @pytest.fixture(scope="session")
