@@ -31,18 +31,13 @@ lint: $(VENV)/.dev
 types: $(VENV)/.dev
 	$(BIN)/mypy
 
-# Two halves side by side, for two cores; what the first says is shown when the second is done.
-DATA_PATH_TESTS = tests/proxy tests/fleet tests/routing
 # These need Envoy, helm or promtool, and are run by `make test-envoy` and `make test-chart`.
 TOOL_TESTS = tests/chart tests/envoy/test_class_filter.py tests/envoy/test_command.py tests/envoy/test_data_path.py \
 	tests/envoy/test_real_llama.py tests/envoy/test_validate.py tests/picker/test_behind_envoy.py
+# On two cores, a file of tests at a time each. JOBS=0 for one process, in which a debugger may stop.
+JOBS ?= 2
 unit: $(VENV)/.dev
-	@$(BIN)/pytest -p no:cacheprovider $(DATA_PATH_TESTS) > $(VENV)/data-path-tests.txt 2>&1 & first=$$!; \
-	trap 'kill $$first' INT TERM; \
-	$(BIN)/pytest -p no:cacheprovider $(addprefix --ignore=,$(DATA_PATH_TESTS) $(TOOL_TESTS)); rest=$$?; \
-	wait $$first; data_path=$$?; \
-	cat $(VENV)/data-path-tests.txt; \
-	exit $$(( rest || data_path ))
+	$(BIN)/pytest -q -p no:cacheprovider -n $(JOBS) --dist loadfile $(addprefix --ignore=,$(TOOL_TESTS))
 
 # Gamma set on real engines: on the build that heeds it, and on the current one, which ignores it. 29 MB are fetched.
 test-actuator: $(VENV)/.dev $(B9093)/.made

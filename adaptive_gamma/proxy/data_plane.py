@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 import time
 from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, Any
@@ -47,6 +48,7 @@ class DataPlane:
         policy: ServedPolicy,
         *,
         clock: Callable[[], float] = time.monotonic,
+        draw: Callable[[], float] = random.random,
     ) -> None:
         self._take_settings(settings)
         self.fleet = fleet
@@ -81,7 +83,7 @@ class DataPlane:
         fleet.learning = self.metrics.learning = self.learning
         self.decisions = DecisionLog(settings.decision.keep, self.observations)
         self.chooser = Chooser(
-            fleet, policy, mode=settings.mode, limits=decision_limits(settings.decision), clock=clock
+            fleet, policy, mode=settings.mode, limits=decision_limits(settings.decision), clock=clock, draw=draw
         )
         self.endpoints = EndpointTable(settings.allow_paths)
         self.classifier = classifier_of(settings.classify, policy)
