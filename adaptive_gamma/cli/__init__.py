@@ -19,6 +19,7 @@ _SUBCOMMANDS = {
     "dry-run": ("adaptive_gamma.cli.dry_run", "Replay a trace through the decision, against every fixed gamma."),
     "envoy": ("adaptive_gamma.cli.envoy", "Have Envoy carry the requests: write its files, keep its weights."),
     "picker": ("adaptive_gamma.cli.picker", "Pick endpoints for a gateway, over Envoy's ext_proc."),
+    "plan": ("adaptive_gamma.cli.plan", "Say which replicas a trace wants, and how to start them."),
     "policy": ("adaptive_gamma.cli.policy", "Build, check, show and export policy tables."),
     "report": ("adaptive_gamma.cli.report", "Say what acting would have changed, from observed requests."),
     "roofline": ("adaptive_gamma.cli.roofline", "Print what a policy's physics says for each batch and gamma."),

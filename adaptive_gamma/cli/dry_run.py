@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import click
@@ -14,36 +13,31 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from adaptive_gamma._version import __version__
 from adaptive_gamma.cli.numbers import FiniteFloat
-from adaptive_gamma.errors import ConfigurationError, nearest
-from adaptive_gamma.policy import CLASS_ALIASES, load_policy
-from adaptive_gamma.routing import CLASSES, DecisionLimits, canonical_class
+from adaptive_gamma.cli.traces import TRACE_HELP, class_named, open_trace, trace_summary, workload_summary
+from adaptive_gamma.errors import ConfigurationError
+from adaptive_gamma.policy import load_policy
+from adaptive_gamma.routing import DecisionLimits
 from adaptive_gamma.simulation.replay import (
     FIGURES,
     MEANINGS,
     SCHEMA,
-    ClassedTrace,
     PolicyRun,
     ReplayPolicy,
     RoutingPolicy,
     ScrapeRule,
-    Trace,
-    Workload,
     World,
     default_fleet,
     merge,
     policy_figures,
     read_fleet,
-    read_trace,
     replay,
     routing_policies,
     select,
-    synthetic_trace,
     with_regret,
 )
 from adaptive_gamma.simulation.replay.fleet_file import LARGEST_GAMMA, ReplicaPlan
 from adaptive_gamma.simulation.replay.report import policy_table, reason_table
 from adaptive_gamma.simulation.replay.run import DEFAULT_PREFILL_BUDGET
-from adaptive_gamma.simulation.replay.synthetic_trace import PREFIX
 
 __all__ = ["command"]
 
@@ -89,9 +83,7 @@ def _wrapped(lines: Sequence[str], width: int = 76) -> Iterator[str]:
     required=True,
     multiple=True,
     metavar="FILE[=CLASS]",
-    help="Trace with the columns TIMESTAMP, ContextTokens, GeneratedTokens, or synthetic:conversation, synthetic:code."
-    " Its requests have CLASS (of the policy; code and math mean structured, prose means chat), else the policy's"
-    " default class. Several traces are merged, each with its first request at 0.",
+    help=TRACE_HELP,
 )
 @click.option(
     "--scale", type=FiniteFloat(0, min_open=True), default=1.0, show_default=True, help="Factor on the arrival rate."
@@ -160,7 +152,7 @@ def command(
     registry = routing_policies(policy.max_gamma)
     chosen = select([name.strip() for name in only.split(",") if name.strip()] if only else [], registry)
     true_acceptance = dict(_truth(spec, policy) for spec in truths)
-    traces = [_open_trace(spec, policy, seed + i) for i, spec in enumerate(trace_specs)]
+    traces = [open_trace(spec, policy, seed + i) for i, spec in enumerate(trace_specs)]
     workload = merge(traces, policy.classes, scale=scale, limit=limit, duration_s=duration)
     world = World(
         workload,
@@ -180,8 +172,8 @@ def command(
         "version": __version__,
         "policy": {"name": policy.name, "classes": list(policy.classes), "max_gamma": policy.max_gamma},
         "fleet": [plan.as_dict() for plan in plans],
-        "traces": [_trace_summary(classed) for classed in traces],
-        "workload": _workload_summary(workload, scale),
+        "traces": [trace_summary(classed) for classed in traces],
+        "workload": workload_summary(workload, scale),
         "settings": {
             "seed": seed,
             "limit": limit,
@@ -202,26 +194,6 @@ def command(
         _print(document, plans)
 
 
-def _open_trace(spec: str, policy: ReplayPolicy, seed: int) -> ClassedTrace:
-    path, request_class = spec, policy.default_class
-    # A file may have "=" in its name; a class is split off only where the whole is not a file.
-    if "=" in spec and not Path(spec).exists():
-        path, _, named = spec.rpartition("=")
-        request_class = _class(named, policy, f"--trace {spec}")
-    if path.startswith(PREFIX):
-        trace: Trace = synthetic_trace(path.removeprefix(PREFIX), seed)
-    else:
-        trace = read_trace(path)
-    return ClassedTrace(trace, request_class)
-
-
-def _class(name: str, policy: ReplayPolicy, source: str) -> str:
-    known = [*policy.classes, *(n for n in (*CLASSES, *CLASS_ALIASES) if n not in policy.classes)]
-    if name not in known:
-        raise ConfigurationError(source, "", f"no class {name!r}; there are {', '.join(known)}", nearest(name, known))
-    return policy.class_for(canonical_class(name) if name not in policy.classes else name)
-
-
 def _truth(spec: str, policy: ReplayPolicy) -> tuple[str, tuple[float, float]]:
     source = f"--true-acceptance {spec}"
     name, equals, rates = spec.partition("=")
@@ -237,7 +209,7 @@ def _truth(spec: str, policy: ReplayPolicy) -> tuple[str, tuple[float, float]]:
         if not 0.0 <= value <= 1.0:
             raise ConfigurationError(source, key, f"{value} is not within 0..1")
         values.append(value)
-    return _class(name, policy, source), (values[0], values[1])
+    return class_named(name, policy, source), (values[0], values[1])
 
 
 def _survival(first: float, plateau: float) -> list[float]:
@@ -267,32 +239,6 @@ def _progress() -> Iterator[Progress]:
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
         yield progress
-
-
-def _trace_summary(classed: ClassedTrace) -> dict[str, Any]:
-    trace = classed.trace
-    return {
-        "source": trace.source,
-        "class": classed.request_class,
-        "requests": len(trace),
-        "span_s": trace.span_s,
-        "prompt_tokens": sum(trace.prompt_tokens),
-        "output_tokens": sum(trace.output_tokens),
-    }
-
-
-def _workload_summary(workload: Workload, scale: float) -> dict[str, Any]:
-    span = workload.arrival_s[-1] - workload.arrival_s[0]
-    by_class = [workload.class_of.count(i) for i in range(len(workload.classes))]
-    return {
-        "scale": scale,
-        "requests": len(workload),
-        "span_s": span,
-        "requests_per_second": len(workload) / span if span > 0 else None,
-        "prompt_tokens": sum(workload.prompt_tokens),
-        "output_tokens": workload.generated_tokens,
-        "requests_by_class": dict(zip(workload.classes, by_class, strict=True)),
-    }
 
 
 def _print(document: dict[str, Any], plans: Sequence[ReplicaPlan]) -> None:
