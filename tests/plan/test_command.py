@@ -58,8 +58,6 @@ def test_on_azure_traces_it_agrees_with_dry_runs_of_other_luck(name: str, tmp_pa
         f"{azure_trace(name)}={'chat' if name == 'conv' else 'structured'}",
         "--limit",
         "1000",
-        "--most-fleets",
-        "10",
     )
     planned = document(*trace, "--gpus", "2", "--most-fleets", "10", "-o", str(fleet))["proposed"]["figures"]
     for seed in ("0", "7"):
