@@ -17,7 +17,7 @@ TOOLS = .tools
 ENVOY_VENV ?= .venv-envoy
 ENVOY ?= $(CURDIR)/$(ENVOY_VENV)/bin/envoy
 
-.PHONY: demo test test-actuator test-envoy test-vllm test-chart chart-tools chart-schema lint types unit bench bench-envoy accuracy soak control lock clean
+.PHONY: demo test test-actuator test-envoy test-vllm test-chart chart-tools chart-schema schemas lint types unit bench bench-envoy accuracy soak control lock clean
 
 demo: $(VENV)/.demo
 	$(BIN)/adaptive-gamma demo
@@ -66,6 +66,11 @@ test-chart: $(VENV)/.dev chart-tools
 # Writes the schema of the chart's values anew, from our own settings.
 chart-schema: $(VENV)/.dev
 	$(BIN)/python -m tests.chart.values_schema
+
+# Writes the JSON schemas that ship for editors anew, from the models of configuration and policy.
+schemas: $(VENV)/.dev
+	$(BIN)/adaptive-gamma config schema --of config > adaptive_gamma/schemas/config.schema.json
+	$(BIN)/adaptive-gamma config schema --of policy > adaptive_gamma/schemas/policy.schema.json
 
 chart-tools: $(TOOLS)/.helm $(TOOLS)/.promtool
 

@@ -15,6 +15,8 @@ from adaptive_gamma.errors import AdaptiveGammaError, ConfigurationError, TraceE
 __all__ = ["main"]
 
 _SUBCOMMANDS = {
+    "completion": ("adaptive_gamma.cli.completion", "Print what makes a shell complete this command."),
+    "config": ("adaptive_gamma.cli.config", "Check a configuration; print schemas for editors."),
     "demo": ("adaptive_gamma.cli.demo", "Route real prompts between two real engines, and watch."),
     "dry-run": ("adaptive_gamma.cli.dry_run", "Replay a trace through the decision, against every fixed gamma."),
     "envoy": ("adaptive_gamma.cli.envoy", "Have Envoy carry the requests: write its files, keep its weights."),

@@ -71,6 +71,12 @@ class AcceptanceCurve:
 
         Args:
             gamma: draft tokens per step, a whole number >= 0 or an array of them.
+
+        >>> curve = AcceptanceCurve.two_parameter(first=0.9, plateau=0.5)
+        >>> curve.expected_tokens(2)  # 1 + 0.9 + 0.9 x 0.5
+        2.35
+        >>> curve.expected_tokens([0, 1, 2]).tolist()
+        [1.0, 1.9, 2.35]
         """
         gammas = np.asarray(gamma)
         if gammas.size == 0:
@@ -101,6 +107,9 @@ class AcceptanceCurve:
         Beyond them the conditional rate is ``plateau``, or the last ratio of neighbours where it is None.
 
         Raises ValueError where the rates rise: a draft accepted to position i was accepted to i-1.
+
+        >>> AcceptanceCurve.from_unconditional([0.5, 0.25]).conditional  # half of those that got there
+        (0.5, 0.5)
         """
         known = [float(r) for r in rates]
         conditional: list[float] = []
@@ -129,7 +138,11 @@ class AcceptanceCurve:
 
     @classmethod
     def independent(cls, alpha: float) -> AcceptanceCurve:
-        """Every position accepted with the same probability: E = (1 - alpha^(gamma+1)) / (1 - alpha)."""
+        """Every position accepted with the same probability: E = (1 - alpha^(gamma+1)) / (1 - alpha).
+
+        >>> AcceptanceCurve.independent(0.5).expected_tokens(3)
+        1.875
+        """
         return cls((), float(alpha))
 
     @classmethod
@@ -146,6 +159,9 @@ class AcceptanceCurve:
         """Acceptance ``first`` at position 1 and the conditional rate ``plateau`` at every later one.
 
         Both readings agree on it: u_i = first * plateau^(i-1).
+
+        >>> AcceptanceCurve.two_parameter(0.8, 0.5).unconditional(3).tolist()
+        [0.8, 0.4, 0.2]
         """
         return cls((float(first),), float(plateau))
 

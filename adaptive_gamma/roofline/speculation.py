@@ -82,7 +82,14 @@ class SpeculationCost:
         curve: AcceptanceCurve,
         prefill_tokens: Numbers = 0,
     ) -> FloatArray:
-        """Tokens per second over those of a plain engine at the same batch: E(gamma) t_plain / t_spec."""
+        """Tokens per second over those of a plain engine at the same batch: E(gamma) t_plain / t_spec.
+
+        >>> from adaptive_gamma.roofline import AcceptanceCurve, AutoregressiveDrafter, LinearStep, PassFraction
+        >>> cost = SpeculationCost(LinearStep(0.020, 0.0001), AutoregressiveDrafter(PassFraction(0.1)))
+        >>> curve = AcceptanceCurve.independent(0.8)
+        >>> [round(float(cost.speedup(batch, 4, 0, curve)), 2) for batch in (1, 64, 512)]
+        [2.37, 1.42, 0.79]
+        """
         expected = np.asarray(curve.expected_tokens(np.asarray(gamma, dtype=np.float64)))
         plain = self.plain_seconds(batch, context_tokens, prefill_tokens)
         return scalar_if_zero_dim(
@@ -108,6 +115,11 @@ def compute_bound_batch(
 
     None where (gamma + 1) c <= k: reading a sequence's KV cache then takes longer than computing its tokens, and the
     step stays memory-bound at every batch.
+
+    >>> round(compute_bound_batch(20.149e-3, 0.10920e-3, 0.20032e-3, gamma=7), 1)
+    29.9
+    >>> compute_bound_batch(20.149e-3, 0.10920e-3, 0.30000e-3, gamma=1) is None
+    True
     """
     slope = (gamma + 1) * token_seconds - kv_seconds_per_sequence
     return weight_seconds / slope if slope > 0 else None
