@@ -42,8 +42,9 @@ class _Commands(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in _SUBCOMMANDS:
             return None
-        command: click.Command = importlib.import_module(_SUBCOMMANDS[cmd_name][0]).command
-        return command
+        from adaptive_gamma.cli.examples import with_examples
+
+        return with_examples(cmd_name, importlib.import_module(_SUBCOMMANDS[cmd_name][0]).command)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
@@ -55,7 +56,13 @@ class _Commands(click.Group):
 def _root() -> None:
     """Choose the speculation length (gamma) of LLM serving by live load and acceptance.
 
-    Exit codes: 0 done, 1 failed while running, 2 wrong usage, configuration, policy or trace.
+    `adaptive-gamma COMMAND --help` tells all of a command, with examples.
+
+    \b
+    Exit codes:
+      0  done
+      1  failed while running, or something was found (doctor, parity, plan, policy check, report)
+      2  wrong usage, configuration, policy or trace; nothing was done
     """
 
 

@@ -109,11 +109,6 @@ def command(
 
     Simulated by the policy's physics: it is as good as the policy is. Exit code 1 when no fleet tried keeps within the
     limits.
-
-    \b
-    Example:
-      adaptive-gamma plan --policy h200-llama3-70b-fp8 --trace synthetic:conversation=chat --gpus 4 \\
-        --slo-tpot-ms 60 --slo-ttft-ms 2000 -o fleet.yaml
     """
     if engine is not None:
         refuse_foreign(engine, runner)
