@@ -17,7 +17,7 @@ TOOLS = .tools
 ENVOY_VENV ?= .venv-envoy
 ENVOY ?= $(CURDIR)/$(ENVOY_VENV)/bin/envoy
 
-.PHONY: demo test test-actuator test-envoy test-vllm test-chart chart-tools chart-schema schemas lint types unit bench bench-envoy accuracy soak control lock clean
+.PHONY: demo test test-actuator test-envoy test-vllm test-chart chart-tools chart-schema schemas package lint types unit bench bench-envoy accuracy soak control lock clean
 
 demo: $(VENV)/.demo
 	$(BIN)/adaptive-gamma demo
@@ -66,6 +66,18 @@ test-chart: $(VENV)/.dev chart-tools
 # Writes the schema of the chart's values anew, from our own settings.
 chart-schema: $(VENV)/.dev
 	$(BIN)/python -m tests.chart.values_schema
+
+# Wheel and sdist, into a clean environment each and out of an empty folder; pipx runs the wheel too.
+package: $(VENV)/.dev
+	rm -rf dist build/package && mkdir -p build/package/empty
+	$(BIN)/python -m hatchling build
+	for made in dist/*.whl dist/*.tar.gz; do \
+		rm -rf build/package/venv && $(PYTHON) -m venv build/package/venv && \
+		build/package/venv/bin/python -m pip install --quiet --disable-pip-version-check $$made && \
+		(cd build/package/empty && ../venv/bin/adaptive-gamma --version && \
+			../venv/bin/adaptive-gamma demo --simulated --seconds 2) || exit 1; done
+	build/package/venv/bin/python -m pip install --quiet --disable-pip-version-check pipx
+	PIPX_HOME=$(CURDIR)/build/package/pipx build/package/venv/bin/pipx run --spec $$(ls $(CURDIR)/dist/*.whl) adaptive-gamma --version
 
 # Writes the JSON schemas that ship for editors anew, from the models of configuration and policy.
 schemas: $(VENV)/.dev
