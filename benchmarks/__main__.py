@@ -21,9 +21,10 @@ from .measure import Figure, yardstick
 from .processes import BenchmarkError, end_on_sigterm, raise_file_limit
 from .replay import replay_figures
 from .run import run_groups
+from .start_up import start_figures
 from .table import data_path_table
 
-_IN_PROCESS = ("brain", "replay")
+_IN_PROCESS = ("brain", "replay", "start")
 _WIDTH = 190
 
 
@@ -79,6 +80,8 @@ def _in_process_table(chosen: list[str]) -> Table:
         figures += brain_figures(measure)
     if "replay" in chosen:
         figures += replay_figures()
+    if "start" in chosen:
+        figures += start_figures()
     table = Table(title="CPU time is the median of nine repeats; ratio is to the yardstick of this run")
     for column in ("figure", "value", "least", "goal", "ratio", "note"):
         table.add_column(column, justify="left" if column in ("figure", "note") else "right")
