@@ -18,6 +18,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "web": set(),
     "discovery": {"config", "engines", "web"},
     "fleet": {"config", "engines", "routing", "policy", "roofline", "web"},
+    "doctor": {"bench", "engines", "policy", "roofline", "web"},
     "observe": set(),
     "envoy": {"config", "fleet", "engines", "routing", "policy", "roofline"},
     "proxy": {"config", "fleet", "engines", "observe", "routing", "policy", "roofline"},

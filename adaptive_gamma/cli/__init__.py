@@ -18,6 +18,7 @@ _SUBCOMMANDS = {
     "completion": ("adaptive_gamma.cli.completion", "Print what makes a shell complete this command."),
     "config": ("adaptive_gamma.cli.config", "Check a configuration; print schemas for editors."),
     "demo": ("adaptive_gamma.cli.demo", "Route real prompts between two real engines, and watch."),
+    "doctor": ("adaptive_gamma.cli.doctor", "Find what silently cancels speculation."),
     "dry-run": ("adaptive_gamma.cli.dry_run", "Replay a trace through the decision, against every fixed gamma."),
     "envoy": ("adaptive_gamma.cli.envoy", "Have Envoy carry the requests: write its files, keep its weights."),
     "picker": ("adaptive_gamma.cli.picker", "Pick endpoints for a gateway, over Envoy's ext_proc."),

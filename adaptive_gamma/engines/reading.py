@@ -59,6 +59,14 @@ class EngineReading:
     """False while the engine sleeps and cannot serve."""
     scheduled_gamma: int | None = None
     """Draft tokens each sequence was given in the last step, where the engine says so."""
+    first_tokens: float | None = None
+    """Requests that were given a first token."""
+    engine_steps: float | None = None
+    """Steps of the engine, those that only fill in prompts included."""
+    kv_tokens: int | None = None
+    """Tokens that the KV cache holds; of several ranks, that of the smallest."""
+    started_at: float | None = None
+    """When the engine's counters began, in Unix seconds."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,6 +41,9 @@ _KV_USAGE = _names("kv_cache_usage_perc", "gpu_cache_usage_perc")
 _LATENCY = _names("inter_token_latency_seconds", "time_per_output_token_seconds")
 _SLEEP = _names("engine_sleep_state")
 _CACHE_INFO = _names("cache_config_info")
+_FIRST_TOKENS = _names("time_to_first_token_seconds_count")
+_ENGINE_STEPS = _names("iteration_tokens_total_count")
+_STARTED = _names("generation_tokens_created")
 _GENERATION_TOKENS = counter(_PREFIX + "generation_tokens")
 _PROMPT_TOKENS = counter(_PREFIX + "prompt_tokens")
 _DRAFTS = counter(_PREFIX + "spec_decode_num_drafts")
@@ -63,6 +66,9 @@ _WANTED = frozenset(
         *(name + part for name in _LATENCY for part in ("_sum", "_count")),
         *_SLEEP,
         *_CACHE_INFO,
+        *_FIRST_TOKENS,
+        *_ENGINE_STEPS,
+        *_STARTED,
         *_GENERATION_TOKENS,
         *_PROMPT_TOKENS,
         *_SPECULATION,
@@ -70,6 +76,7 @@ _WANTED = frozenset(
         *_SCHEDULED_GAMMA,
     )
 )
+_DIGITS = 15
 _DIFFUSION = "\n" + _PREFIX + "diffusion_"
 """Diffusion models use the speculative path without its counters, so there their absence tells nothing."""
 
@@ -130,6 +137,10 @@ class VllmDialect:
             inter_token_latency=_latency(page),
             awake=_awake(page),
             scheduled_gamma=_scheduled(page),
+            first_tokens=page.total(*_FIRST_TOKENS),
+            engine_steps=page.total(*_ENGINE_STEPS),
+            kv_tokens=_kv_tokens(page),
+            started_at=page.highest(*_STARTED),
         )
 
     def gamma_from_response(self, body: Mapping[str, object]) -> int | None:
@@ -188,6 +199,21 @@ def _latency(page: Exposition) -> LatencySum | None:
 def _scheduled(page: Exposition) -> int | None:
     told = page.highest(*_SCHEDULED_GAMMA)
     return round(told) if told is not None and 0 <= told <= LARGEST_GAMMA else None
+
+
+def _kv_tokens(page: Exposition) -> int | None:
+    """Of the smallest rank, as its label says, or its blocks (before 0.29)."""
+    sizes = []
+    for sample in page.samples(*_CACHE_INFO):
+        told = sample.labels.get("kv_cache_size_tokens", "")
+        if told.isdecimal() and len(told) <= _DIGITS:
+            sizes.append(int(told))
+            continue
+        blocks, size = sample.labels.get("num_gpu_blocks", ""), sample.labels.get("block_size", "")
+        if not (blocks.isdecimal() and size.isdecimal() and len(blocks + size) <= _DIGITS):
+            return None
+        sizes.append(int(blocks) * int(size))
+    return min(sizes, default=None) or None
 
 
 def _awake(page: Exposition) -> bool | None:

@@ -1,0 +1,1 @@
+"""Gathering evidence: files read as streams, servers asked within bounds of size and time."""
