@@ -76,7 +76,8 @@ def _by_log(start: ServerStart, version: Version | None) -> Graphs | None:
     if full is not None:
         return Graphs("full", (full,))
     old = version is not None and version < _MODES
-    if "PIECEWISE" in modes:
+    done = start.capture_finished is not None or start.ready is not None
+    if "PIECEWISE" in modes and (done or said):
         return Graphs("piecewise", (*said, modes["PIECEWISE"]), "downgraded" if said else "unknown", downgrade, old)
     if downgrade is not None and downgrade.after in ("NONE", "PIECEWISE"):
         state: GraphState = "none" if downgrade.after == "NONE" else "piecewise"

@@ -24,8 +24,12 @@ def real(name: str) -> str:
     return path.read_text()
 
 
-@pytest.mark.parametrize("text", [pages.VLLM_0_33, pages.VLLM_0_33_MULTIPROCESS], ids=["one process", "several"])
-def test_0_33(text: str) -> None:
+@pytest.mark.parametrize(
+    ("text", "started_at"),
+    [(pages.VLLM_0_33, 1796007937.3262804), (pages.VLLM_0_33_MULTIPROCESS, None)],
+    ids=["one process", "several"],
+)
+def test_0_33(text: str, started_at: float | None) -> None:
     assert read(text) == EngineReading(
         running=7,
         waiting=2,
@@ -37,7 +41,31 @@ def test_0_33(text: str) -> None:
         prompt_tokens=5000,
         inter_token_latency=LatencySum(21.0, 1050),
         awake=True,
+        engine_steps=3,
+        kv_tokens=410_112,
+        started_at=started_at,
     )
+
+
+@pytest.mark.parametrize(
+    ("labels", "tokens"),
+    [
+        (['engine="0",kv_cache_size_tokens="410128"'], 410_128),
+        (['engine="0",kv_cache_size_tokens="410128"', 'engine="1",kv_cache_size_tokens="400000"'], 400_000),
+        (['block_size="16",engine="0",kv_cache_size_tokens="None",num_gpu_blocks="27000"'], 432_000),
+        (['block_size="16",engine="0",num_gpu_blocks="None"'], None),
+        (['engine="0",kv_cache_size_tokens="' + "9" * 400 + '"'], None),
+        (['engine="0",kv_cache_size_tokens="0"'], None),
+    ],
+)
+def test_kv_tokens_of_the_smallest_rank(labels: list[str], tokens: int | None) -> None:
+    lines = ['vllm:num_requests_running{engine="0"} 1.0', *(f"vllm:cache_config_info{{{each}}} 1.0" for each in labels)]
+    assert read("\n".join(lines) + "\n").kv_tokens == tokens
+
+
+def test_first_tokens_are_counted() -> None:
+    page = 'vllm:num_requests_running{engine="0"} 1.0\nvllm:time_to_first_token_seconds_count{engine="0"} 523.0\n'
+    assert read(page).first_tokens == 523
 
 
 def test_multiprocess_page_is_what_it_claims() -> None:

@@ -54,6 +54,10 @@ def _too_long(replica: Replica, seen: Acceptance) -> Finding | None:
     # Positions at the end that were never reached have no conditional rate, and are as useless as a low one.
     while kept > 0 and (kept > len(conditional) or conditional[kept - 1] < _TOO_FEW):
         kept -= 1
+    if kept == 0 and gamma:
+        # Low from the first position on: what the first tokens bring at the least load is weighed against their passes.
+        share = _COSTLY_PASS_SHARE if replica.passes == gamma else 0.0
+        kept = max(best_gamma(rates, share)[0], 1)
     reasons = []
     if kept < gamma:
         shown = ", ".join(f"{rate:.0%}" for rate in conditional[kept:]) or "never reached"
@@ -70,6 +74,8 @@ def _too_long(replica: Replica, seen: Acceptance) -> Finding | None:
     lost = expected_tokens(rates, gamma) - expected_tokens(rates, kept)
     words, version = ENGINES.get(replica.engine or ""), replica.version.value if replica.version is not None else None
     advice = f"draft {kept}" if kept else "draft nothing for this traffic: send it to plain replicas"
+    if kept and conditional and conditional[0] < _TOO_FEW:
+        advice += ", and send this traffic to plain replicas where there are some"
     return Finding(
         "gamma_too_long",
         "warning",

@@ -19,6 +19,10 @@ _LOSS_BEYOND_NOISE = 0.03
 _NEVER_LEAST_TOKENS = 2000.0
 _NO_PLAIN = "needs a plain server's step time; give one by --plain-url or --plain-log"
 _TOO_LITTLE = "too little was decoded to take a mean of (100 steps of sequences)"
+_READ_THE_LOG = (
+    "read the start-up log (--log), and look for 'CUDA graph', 'cudagraph_mode' and 'Graph capturing finished'; then choose "
+    "an attention backend that captures verify steps"
+)
 
 
 def _step_time(case: Case) -> Iterator[Said]:
@@ -54,11 +58,7 @@ def _step_time(case: Case) -> Iterator[Said]:
             ),
             _cause(replica, said),
             Cost(f"{(ours.step_s - most * plain.step_s) * 1e3:.4g} ms of each step, at the least", "here"),
-            Fix(
-                "read the start-up log (--log): lines with 'CUDA graph', 'cudagraph_mode' and 'Graph capturing "
-                "finished'; "
-                "then choose an attention backend that captures verify steps"
-            ),
+            Fix("as the finding on graphs says" if said else _READ_THE_LOG),
         )
 
 
@@ -147,7 +147,7 @@ def _losing_found(replica: Replica, ours: Pace, plain: Pace, other: Replica, rat
         Cost(f"{1 - ratio:.0%} of a request's speed, as the two pools are used now (their prompts may differ)", "here"),
         Fix(
             "send this traffic to plain replicas (adaptive-gamma serve does, by class and load), or draft fewer tokens",
-            ("num_speculative_tokens",),
+            ("without --speculative-config",),
         ),
     )
 

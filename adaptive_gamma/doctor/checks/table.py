@@ -75,9 +75,10 @@ def _look(case: Case) -> Iterator[Said]:
         if table is None or not replica.is_speculative or replica.engine != "vllm":
             continue
         dropped = replica.start.table_dropped if replica.start is not None else None
-        if dropped is not None and dropped.value == "method":
-            yield _dropped(replica, table, dropped)
-            continue
+        if dropped is not None:
+            if dropped.value == "method":
+                yield _dropped(replica, table, dropped)
+            continue  # what ranks drop is another check's matter
         if replica.version is None:
             yield Unseen(
                 TABLE.name, replica.name, "what becomes of the table depends on the version, which is not known"

@@ -207,14 +207,15 @@ class VllmLog:
                 by_file = "v2" if texts.RUNNER_FILE_V2.search(line) else "v1" if "[gpu_model_runner" in line else None
                 now.runner = now.runner or (Fact(by_file, at) if by_file is not None else None)
         for bar in texts.TARGET_BAR.finditer(line):
-            self._captured("target", bar["mode"], at)
+            self._captured("target", bar["mode"], Evidence("line", at.where, bar[0]))
             now.runner = now.runner or Fact("v2" if bar["routine"] is None else "v1", at)
-        if texts.OLD_BAR.search(line):
-            self._captured("target", "FULL" if _is_v0(now) else "PIECEWISE", at)
+        if (old := texts.OLD_BAR.search(line)) is not None:
+            shown = Evidence("line", at.where, old[0].rstrip(": "))
+            self._captured("target", "FULL" if _is_v0(now) else "PIECEWISE", shown)
         if texts.ENCODER_CAPTURE.search(line):
             self._captured("encoder", None, at)
         elif (drafter := texts.DRAFTER_BAR.search(line)) is not None:
-            self._captured("drafter", drafter["mode"], at)
+            self._captured("drafter", drafter["mode"], Evidence("line", at.where, drafter[0]))
         if texts.DRAFTER_EAGER.search(line):
             now.drafter_eager = now.drafter_eager or at
         if (profiled := texts.PROFILED.search(line)) is not None:
