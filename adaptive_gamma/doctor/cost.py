@@ -30,6 +30,8 @@ LEAST_STEPS = 100.0
 DRAFT_PASS_SHARE = 0.10
 """A pass of an autoregressive drafter over a step of its target, at the least (0.10-0.15 measured, vLLM #20780)."""
 _MOST_DRAFT_PASS_SHARE = 0.20
+_FIXED_SHARE = 0.20
+"""What drafting adds to a step whatever its length: 9 to 18 % measured (EAGLE and EAGLE-3, vLLM #20780)."""
 _FREE_TOKENS = 64.0
 """Tokens that cost at most as much again as the first: 5.11 ms for 1, 7.90 for 64 (MoE on B300, vLLM blog 2026-08-14);
 dense models have more of them."""
@@ -160,11 +162,11 @@ def _pace_of_load(load: LoadSeen | None, plain: bool) -> Pace | None:
 def explained_step_ratio(gamma: int, batch: float, plain_batch: float, passes: int) -> float:
     """The largest ratio of a speculative step to a plain one that drafting and verifying can be blamed for.
 
-    Drafting: ``passes`` of a drafter that takes a fifth of a plain step (measured: 0.10-0.15). Verifying: as if each
+    Drafting: a fifth of a plain step, and another for each of ``passes`` (measured: 0.10-0.15). Verifying: as if each
     ``_FREE_TOKENS`` tokens beyond those of the plain step cost one step more, which is more than any engine measured.
     """
     more = max(batch * (gamma + 1) - plain_batch, 0.0)
-    return 1.0 + more / _FREE_TOKENS + passes * _MOST_DRAFT_PASS_SHARE
+    return 1.0 + _FIXED_SHARE + more / _FREE_TOKENS + passes * _MOST_DRAFT_PASS_SHARE
 
 
 def conditional(unconditional_rates: Sequence[float]) -> tuple[float, ...]:

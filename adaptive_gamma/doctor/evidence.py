@@ -230,6 +230,7 @@ class ServerEvidence:
     max_model_len: Fact[int] | None = None
     probe: Probe | None = None
     probe_missing: str | None = None
+    """Why a request that was asked for told nothing."""
 
     @property
     def metrics(self) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from .labelled import LOGS, doctor
-from .replicas import EAGER_S, PIECES_S, PLAIN_S, busy, plain_engine, speculative_engine
+from .replicas import EAGER_S, PIECES_S, PLAIN_S, SteadyClock, busy, plain_engine, speculative_engine, work
 
 
 async def run(*arguments: str) -> tuple[int, dict[str, dict[str, Any]]]:
@@ -85,22 +85,19 @@ async def test_with_full_graphs_nothing_is_wrong_on_code() -> None:
 
 
 async def test_measured_while_watched() -> None:
-    """Old steps do not count where enough is decoded while watching."""
-    async with busy(speculative_engine(EAGER_S), tokens=400) as spec, busy(plain_engine(), tokens=400) as plain:
-        load = [asyncio.create_task(_keep_busy(url)) for url in (spec, plain)]
-        try:
-            _, found = await run("--url", spec, "--plain-url", plain, "--watch", "1.5")
-        finally:
-            for task in load:
-                task.cancel()
+    """What was long ago does not count where enough is decoded while watching."""
+    clock = SteadyClock(PLAIN_S)
+    spec_engine, plain = speculative_engine(clock), plain_engine()
+    async with busy(spec_engine, tokens=5000) as spec, busy(plain) as other:
+        clock.step_s = EAGER_S
+        watched = asyncio.create_task(run("--url", spec, "--plain-url", other, "--watch", "0.5"))
+        while not watched.done():
+            work(spec_engine, tokens=400)
+            work(plain, tokens=400)
+            await asyncio.sleep(0.01)
+        _, found = await watched
+    assert "165 ms" in found["step_time_near_eager"]["title"]
     assert "while watched" in figures(found["step_time_near_eager"])
-
-
-async def _keep_busy(url: str) -> None:
-    from .replicas import _ask
-
-    while True:
-        await _ask(url, "Tell me of the sea.", 300)
 
 
 def test_logs_name_their_files(tmp_path: Path) -> None:

@@ -23,12 +23,18 @@ _REAL = (
         plain=_STARTS / "plain.log",
     ),
     Labelled(
-        "real n-gram", _STARTS / "spec_ngram.log", (), ("acceptance_reads_low", "scheduled_tokens_cut"),
+        "real n-gram",
+        _STARTS / "spec_ngram.log",
+        (),
+        ("acceptance_reads_low", "scheduled_tokens_cut"),
     ),
     Labelled(
-        "real engine that died", _STARTS / "spec_synthetic_FAILED_no_plugin.log", ("engine_died",), ("scheduled_tokens_cut",),
+        "real engine that died",
+        _STARTS / "spec_synthetic_FAILED_no_plugin.log",
+        ("engine_died",),
+        ("scheduled_tokens_cut",),
     ),
-)  # fmt: skip
+)
 _MISSED = "(missed)"
 _CLEAN = "(clean)"
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from adaptive_gamma.doctor.case import Case, Replica
 from adaptive_gamma.doctor.checks.check import Check, Said
 from adaptive_gamma.doctor.engines import ENGINES
-from adaptive_gamma.doctor.finding import Cost, Evidence, Finding, Fix
+from adaptive_gamma.doctor.finding import Cost, Evidence, Finding, Fix, Unseen
 
 __all__ = ["DEAD_OPTIONS", "EFFECTIVE", "PIPELINE", "SCHEDULED_TOKENS"]
 
@@ -16,6 +16,10 @@ def _effective(case: Case) -> Iterator[Said]:
     for replica in case.replicas:
         yield from _not_on(case, replica)
         yield from _gammas(case, replica)
+        if replica.server is not None:
+            for missing in (replica.server.info_missing, replica.server.probe_missing):
+                if missing is not None:
+                    yield Unseen(EFFECTIVE.name, replica.name, missing)
 
 
 def _not_on(case: Case, replica: Replica) -> Iterator[Said]:

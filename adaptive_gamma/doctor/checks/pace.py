@@ -12,7 +12,7 @@ from adaptive_gamma.doctor.graphs import graphs_of
 
 __all__ = ["LOSING", "NEVER_DRAFTS", "STEP_TIME"]
 
-_UNEXPLAINED = 1.5
+_UNEXPLAINED = 1.4
 """How often the largest explained ratio a step must take before it is said."""
 _SAME_LOAD = 1.25
 _LOSS_BEYOND_NOISE = 0.03
@@ -20,8 +20,8 @@ _NEVER_LEAST_TOKENS = 2000.0
 _NO_PLAIN = "needs a plain server's step time; give one by --plain-url or --plain-log"
 _TOO_LITTLE = "too little was decoded to take a mean of (100 steps of sequences)"
 _READ_THE_LOG = (
-    "read the start-up log (--log), and look for 'CUDA graph', 'cudagraph_mode' and 'Graph capturing finished'; then choose "
-    "an attention backend that captures verify steps"
+    "read the start-up log (--log), and look for 'CUDA graph', 'cudagraph_mode' and 'Graph capturing finished'; then "
+    "choose an attention backend that captures verify steps"
 )
 
 

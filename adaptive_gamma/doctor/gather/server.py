@@ -238,7 +238,7 @@ class _Look:
 
     async def _probe(self, engine: str | None) -> tuple[Probe | None, str | None]:
         if not self._settings.probe:
-            return None, "no request was sent; --probe sends one"
+            return None, None
         dialect = DIALECTS.get(engine or "")
         if dialect is None or self._model is None:
             return None, "the server lists no model to ask"

@@ -166,10 +166,10 @@ def settings_of_info(page: object, where: str) -> Settings | None:
     evidence = Evidence("setting", where, "")
 
     def part(name: str) -> Mapping[str, Any]:
-        value = config.get(name)
+        value = config.get(f"{name}_config")
         return value if isinstance(value, Mapping) else {}
 
-    speculation, compilation, scheduler = (part(f"{n}_config") for n in ("speculative", "compilation", "scheduler"))
+    speculation, compilation, scheduler = map(part, ("speculative", "compilation", "scheduler"))
     parallel, model = part("parallel"), part("model")
     limit = _whole(compilation.get("max_cudagraph_capture_size"))
     if limit is None:
