@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from adaptive_gamma.doctor.cost import Pace, Span, conditional, pace_of_log, pace_of_server, unconditional
 from adaptive_gamma.doctor.evidence import (
+    PARALLEL_EAGLE,
     BenchArm,
     BenchRemark,
     Fact,
@@ -25,7 +26,7 @@ _LEAST_DRAFTS = 200.0
 _CUT_AT_END = 0.06
 """Share of draft tokens that the ends of requests may cut before drafts count as of several lengths."""
 _NO_PASSES = frozenset({"ngram", "ngram_gpu", "suffix"})
-_ONE_PASS = frozenset({"dflash", "dspark", "medusa", "mlp_speculator", "p-eagle"})
+_ONE_PASS = frozenset({"dflash", "dspark", "medusa", "mlp_speculator", PARALLEL_EAGLE})
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,8 +120,9 @@ class Replica:
 
     @property
     def method(self) -> Fact[str] | None:
-        """How it drafts."""
-        return known(*(source.method for source in self._sources))
+        """How it drafts; the line on the configuration calls a parallel drafter by its family's name."""
+        found = [source.method for source in self._sources if source.method is not None]
+        return next((fact for fact in found if fact.value == PARALLEL_EAGLE), next(iter(found), None))
 
     @property
     def table(self) -> Fact[object] | None:

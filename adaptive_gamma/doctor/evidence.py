@@ -13,6 +13,7 @@ from adaptive_gamma.doctor.finding import Evidence
 from adaptive_gamma.engines import EngineReading
 
 __all__ = [
+    "PARALLEL_EAGLE",
     "BenchArm",
     "BenchRemark",
     "Capture",
@@ -28,6 +29,9 @@ __all__ = [
     "Version",
     "known",
 ]
+
+PARALLEL_EAGLE = "p-eagle"
+"""An EAGLE drafter that makes one pass for all tokens; vLLM calls it eagle3 with an option beside."""
 
 T = TypeVar("T")
 U = TypeVar("U")

@@ -71,7 +71,7 @@ def _beyond(replica: Replica, batch: Fact[int], gamma: Fact[int], limit: Fact[in
         Fix(
             f"capture steps of {tokens} tokens"
             + (f", or draft {fits} at this load" if fits else ", or send part of this load to plain replicas"),
-            (flags.capture_limit(tokens, version), f"--max-num-seqs {max(limit.value // (gamma.value + 1), 1)}"),
+            (flags.capture_limit(tokens, version), flags.most_sequences(limit.value // (gamma.value + 1))),
         ),
     )
 
@@ -90,7 +90,7 @@ def _could_be(replica: Replica, most: Fact[int], gamma: Fact[int], limit: Fact[i
         _CLIFF,
         Fix(
             "where so many run at once",
-            (flags.capture_limit(most.value * (gamma.value + 1), version), f"--max-num-seqs {max(holds, 1)}"),
+            (flags.capture_limit(most.value * (gamma.value + 1), version), flags.most_sequences(holds)),
         ),
     )
 

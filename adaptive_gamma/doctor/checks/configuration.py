@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from adaptive_gamma.doctor.case import Case, Replica
 from adaptive_gamma.doctor.checks.check import Check, Said
 from adaptive_gamma.doctor.engines import ENGINES
+from adaptive_gamma.doctor.engines.vllm import flags
 from adaptive_gamma.doctor.finding import Cost, Evidence, Finding, Fix, Unseen
 
 __all__ = ["DEAD_OPTIONS", "EFFECTIVE", "PIPELINE", "SCHEDULED_TOKENS"]
@@ -41,7 +42,7 @@ def _not_on(case: Case, replica: Replica) -> Iterator[Said]:
         evidence,
         "the engine dropped the configuration, or this is another server than the one that was configured",
         None,
-        Fix("look at the arguments that the log repeats", ("--speculative-config",)),
+        Fix("look at the arguments that the log repeats", flags.DRAFTER),
     )
 
 
@@ -95,7 +96,7 @@ def _dead(case: Case) -> Iterator[Said]:
                 ),
                 Fix(
                     "from 0.24 on give a table by batch, or keep plain replicas beside and route by load",
-                    ('"num_speculative_tokens_per_batch_size": [[1, N, K], [N+1, 512, 0]] in --speculative-config',),
+                    flags.TABLE,
                 ),
             )
 
@@ -116,7 +117,7 @@ def _pipeline(case: Case) -> Iterator[Said]:
                 "measured: 43.7 against 61.2 tokens/s without, at 93 % acceptance (MTP, 4 stages over PCIe)",
                 "vLLM issue #44697",
             ),
-            Fix("compare with a plain server by tokens per second, not by acceptance", ("--tensor-parallel-size",)),
+            Fix("compare with a plain server by tokens per second, not by acceptance", flags.TENSOR_PARALLEL),
         )
 
 
@@ -132,7 +133,7 @@ def _scheduled(case: Case) -> Iterator[Said]:
                 (line,),
                 "prompts are cut into smaller pieces, which costs time to first token under load",
                 None,
-                Fix("give steps more tokens", ("--max-num-batched-tokens",)),
+                Fix("give steps more tokens", flags.STEP_TOKENS),
             )
 
 

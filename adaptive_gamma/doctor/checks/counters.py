@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from adaptive_gamma.doctor.case import Case, Replica
 from adaptive_gamma.doctor.checks.check import Check, Said
 from adaptive_gamma.doctor.engines import ENGINES
+from adaptive_gamma.doctor.engines.vllm import flags
 from adaptive_gamma.doctor.finding import Cost, Evidence, Finding, Fix
 
 __all__ = ["COUNTED_AS_DRAFTED", "DIED", "READING", "RESTARTS", "STATISTICS"]
@@ -57,7 +58,7 @@ def _counted_as_drafted(case: Case) -> Iterator[Said]:
                 "drafts are of several lengths (n-gram, a table, grammars), and every position is divided by all "
                 "drafts",
                 Cost("n-gram drafts that were all accepted read 100, 60, 60, 40 %", "measured on vLLM 0.32"),
-                Fix("take acceptance from answers", ("--per-request-spec-decode-metrics detailed",)),
+                Fix("take acceptance from answers", flags.REPORT_DRAFTS),
             )
 
 

@@ -92,18 +92,14 @@ def _cause_of_none(found: Graphs, version: Version | None) -> tuple[str, Fix]:
     full = flags.graph_mode("FULL_AND_PIECEWISE", version)
     downgrade = found.downgrade
     if found.why == "eager":
-        return "eager mode was asked for", Fix("start without eager mode", ("without --enforce-eager",))
+        return "eager mode was asked for", Fix("start without eager mode", flags.NOT_EAGER)
     if found.why == "asked":
         return "the graph mode NONE was configured, or follows from the compilation mode", Fix(
             "ask for graphs", (full,)
         )
     if found.why == "only_encoder":
-        cause = (
-            "graphs were captured for the image encoder only; 'Graph capturing finished' is printed all the same, "
-            "and is no "
-            "proof that decode steps have graphs"
-        )
-        return cause, Fix("ask for decode graphs, and look for the bar 'Capturing CUDA graphs'", (full,))
+        cause = f"graphs were captured for the image encoder only; {flags.FINISHED_IS_NO_PROOF}"
+        return cause, Fix(f"ask for decode graphs, and look for {flags.CAPTURE_BAR}", (full,))
     if downgrade is not None and found.why == "downgraded":
         if downgrade.backend is not None:
             can = f" (it captures {downgrade.support})" if downgrade.support else ""
@@ -155,7 +151,7 @@ def _cause_of_partial(downgrade: Downgrade | None, version: Version | None) -> t
             "a table of gammas by batch changes the length of the verify step, and Model Runner V1 has no full "
             "graphs for that"
         )
-        return cause, _TABLE_COST, Fix("use Model Runner V2, or no table", ("VLLM_USE_V2_MODEL_RUNNER=1",))
+        return cause, _TABLE_COST, Fix("use Model Runner V2, or no table", flags.RUNNER_V2)
     if downgrade is not None and downgrade.backend is not None:
         can = f" (it captures {downgrade.support})" if downgrade.support else ""
         cause = (
@@ -185,7 +181,7 @@ def _drafter_eager(case: Case) -> Iterator[Said]:
                 Cost("a launch-bound drafter pass on each step", "vLLM issue #54992"),
                 Fix(
                     "give the drafter a backend that can",
-                    ('"attention_backend": "FLASH_ATTN" in --speculative-config',),
+                    flags.DRAFTER_BACKEND,
                 ),
             )
 
@@ -209,7 +205,7 @@ def _runtime(case: Case) -> Iterator[Said]:
             ),
             "steps of more tokens than were captured, or of a length for which there is no graph; prompts count too",
             Cost("20.6 -> 104.5 ms for a step beyond the captured range", "vLLM blog 2026-08-14"),
-            Fix("raise the largest captured step, or lower gamma or --max-num-seqs", ("--max-cudagraph-capture-size",)),
+            Fix("raise the largest captured step, or lower gamma or --max-num-seqs", flags.CAPTURE_LIMIT),
         )
 
 

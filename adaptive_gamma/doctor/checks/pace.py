@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from adaptive_gamma.doctor.case import Case, Replica
 from adaptive_gamma.doctor.checks.check import Check, Said
 from adaptive_gamma.doctor.cost import Pace, explained_step_ratio
+from adaptive_gamma.doctor.engines.vllm import flags
 from adaptive_gamma.doctor.finding import Cost, Evidence, Finding, Fix, Unseen
 from adaptive_gamma.doctor.graphs import graphs_of
 
@@ -19,10 +20,6 @@ _LOSS_BEYOND_NOISE = 0.03
 _NEVER_LEAST_TOKENS = 2000.0
 _NO_PLAIN = "needs a plain server's step time; give one by --plain-url or --plain-log"
 _TOO_LITTLE = "too little was decoded to take a mean of (100 steps of sequences)"
-_READ_THE_LOG = (
-    "read the start-up log (--log), and look for 'CUDA graph', 'cudagraph_mode' and 'Graph capturing finished'; then "
-    "choose an attention backend that captures verify steps"
-)
 
 
 def _step_time(case: Case) -> Iterator[Said]:
@@ -58,7 +55,7 @@ def _step_time(case: Case) -> Iterator[Said]:
             ),
             _cause(replica, said),
             Cost(f"{(ours.step_s - most * plain.step_s) * 1e3:.4g} ms of each step, at the least", "here"),
-            Fix("as the finding on graphs says" if said else _READ_THE_LOG),
+            Fix("as the finding on graphs says" if said else flags.READ_THE_LOG),
         )
 
 
@@ -147,7 +144,7 @@ def _losing_found(replica: Replica, ours: Pace, plain: Pace, other: Replica, rat
         Cost(f"{1 - ratio:.0%} of a request's speed, as the two pools are used now (their prompts may differ)", "here"),
         Fix(
             "send this traffic to plain replicas (adaptive-gamma serve does, by class and load), or draft fewer tokens",
-            ("without --speculative-config",),
+            flags.NO_DRAFTER,
         ),
     )
 
@@ -171,7 +168,7 @@ def _never_drafts(case: Case) -> Iterator[Said]:
                 "a step with gamma 0 takes 6.6 % (2 requests) to 21.6 % (189) longer than a plain server's",
                 "vLLM issue #49548",
             ),
-            Fix("use a plain server for this load", ("without --speculative-config",)),
+            Fix("use a plain server for this load", flags.NO_DRAFTER),
         )
 
 

@@ -92,7 +92,7 @@ def _kv_cache(case: Case) -> Iterator[Said]:
             ),
             Fix(
                 "give the server more memory where there is some, or send long contexts to a plain replica",
-                ("--gpu-memory-utilization",),
+                flags.MEMORY,
             ),
         )
 
@@ -129,7 +129,7 @@ def _context(case: Case) -> Iterator[Said]:
             Cost("requests beyond it are refused", "here"),
             Fix(
                 "use a drafter with the target's context, or send long requests to a plain replica",
-                ("--max-model-len",),
+                flags.CONTEXT,
             ),
         )
 

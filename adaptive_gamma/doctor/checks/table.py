@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from adaptive_gamma.doctor.case import Case, Replica
 from adaptive_gamma.doctor.checks.check import Check, Said
+from adaptive_gamma.doctor.engines.vllm import flags
 from adaptive_gamma.doctor.evidence import Fact
 from adaptive_gamma.doctor.finding import Cost, Evidence, Finding, Fix, Unseen
 from adaptive_gamma.doctor.graphs import graphs_apply, graphs_of
@@ -128,13 +129,11 @@ def _fix(name: str) -> Fix:
         return Fix(
             "upgrade (autoregressive drafters follow it from 0.32 on, DFlash from 0.33), or use Model Runner V1 "
             "and weigh its graphs",
-            ("VLLM_USE_V2_MODEL_RUNNER=0",),
+            flags.RUNNER_V1,
         )
     if name == "table_costs_graphs":
-        return Fix("use Model Runner V2", ("VLLM_USE_V2_MODEL_RUNNER=1",))
-    return Fix(
-        "let adaptive-gamma policy export write the table for this version", ("num_speculative_tokens_per_batch_size",)
-    )
+        return Fix("use Model Runner V2", flags.RUNNER_V2)
+    return Fix("let adaptive-gamma policy export write the table for this version", flags.TABLE)
 
 
 def _dropped(replica: Replica, table: Fact[object], dropped: Fact[str]) -> Finding:
@@ -146,7 +145,7 @@ def _dropped(replica: Replica, table: Fact[object], dropped: Fact[str]) -> Findi
         (dropped.evidence, table.evidence),
         "Model Runner V1 follows a table for ngram, eagle, eagle3, mtp, draft_model and dflash only",
         Cost("num_speculative_tokens is drafted at every load", "vllm/config/vllm.py of 0.33"),
-        Fix("use Model Runner V2 where it supports the method", ("VLLM_USE_V2_MODEL_RUNNER=1",)),
+        Fix("use Model Runner V2 where it supports the method", flags.RUNNER_V2),
     )
 
 
@@ -181,7 +180,7 @@ def _ranks_found(replica: Replica, evidence: tuple[Evidence, ...], *, deadlock: 
             "the server may hang" if deadlock else "num_speculative_tokens is drafted at every load",
             "vLLM PR #45963, issue #44185",
         ),
-        Fix("start single-rank servers behind a router", ("--data-parallel-size 1",)),
+        Fix("start single-rank servers behind a router", flags.ONE_RANK),
     )
 
 

@@ -15,7 +15,7 @@ from adaptive_gamma.doctor.engines.vllm.literals import (
     truth_after,
 )
 from adaptive_gamma.doctor.engines.vllm.texts import MODES_BY_NUMBER
-from adaptive_gamma.doctor.evidence import Fact, Settings, Version
+from adaptive_gamma.doctor.evidence import PARALLEL_EAGLE, Fact, Settings, Version
 from adaptive_gamma.doctor.finding import Evidence
 from adaptive_gamma.engines import LARGEST_GAMMA
 from adaptive_gamma.policy.export import parse_version
@@ -79,7 +79,7 @@ def settings_of_arguments(text: str, evidence: Evidence) -> Settings:
     compilation = literal_after(text, "compilation_config")
     compilation_text = text if not isinstance(compilation, Mapping) else json.dumps(compilation, default=str)
     limit = _capture_limit(compilation_text)
-    method = config.get("method")
+    method = PARALLEL_EAGLE if config.get("parallel_drafting") is True else config.get("method")
     return Settings(
         model=_fact(text_after(text, "model"), evidence, "model"),
         speculative=_fact(speculative, evidence, "speculative"),
@@ -175,7 +175,8 @@ def settings_of_info(page: object, where: str) -> Settings | None:
     if limit is None:
         sizes = compilation.get("cudagraph_capture_sizes")
         limit = max((s for s in sizes if _whole(s)), default=None) if isinstance(sizes, list) else None
-    method, table = speculation.get("method"), speculation.get(_TABLE)
+    table = speculation.get(_TABLE)
+    method = PARALLEL_EAGLE if speculation.get("parallel_drafting") is True else speculation.get("method")
     device = part("device").get("device_type") or part("device").get("device")
     return Settings(
         generation=_fact("v1", evidence, "engine"),
