@@ -63,11 +63,11 @@ class Pace:
         """The figures in a line."""
         parts = [f"step {self.step_s * 1e3:.4g} ms"]
         if self.tokens_per_step is not None:
-            parts.append(f"{self.tokens_per_step:.3g} tokens a step")
+            parts.append(f"{self.tokens_per_step:.3g} token{'' if self.tokens_per_step == 1 else 's'} a step")
         if (rate := self.tokens_per_s) is not None:
             parts.append(f"{rate:.4g} tokens/s for each request")
         if self.batch is not None:
-            parts.append(f"{self.batch:.3g} in a step")
+            parts.append(f"batch {self.batch:.3g}")
         return ", ".join(parts) + f" ({self.span})"
 
 

@@ -35,7 +35,7 @@ def test_text() -> None:
     assert "\n  cause: the engine resolved the graph mode to NONE" in text
     assert "\n  cost: measured: 165 ms" in text
     assert "\n      --attention-backend FLASH_ATTN\n" in text
-    assert text.endswith("Found in 2 inputs: 3 problems, 1 warning.\n")
+    assert text.endswith("Found in 2 inputs: 3 problems.\n")
 
 
 def test_text_of_a_clean_log_says_what_was_not_looked_at() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 from adaptive_gamma.doctor.case import Acceptance, Case, Replica
@@ -13,6 +14,10 @@ from adaptive_gamma.doctor.finding import Cost, Evidence, Finding, Fix, Unseen
 __all__ = ["GAMMA_LENGTH"]
 
 _TOO_FEW = 0.5
+_LEAST_TRIES = 30.0
+_SELDOM = 0.05
+_CHANCE = 1.645
+"""Standard errors: one time in twenty a rate of a half looks this low."""
 _HIGH = 0.8
 _WORTH_IT = 1.05
 _COSTLY_PASS_SHARE = 0.15
@@ -47,12 +52,21 @@ def _why_not(replica: Replica) -> str | None:
     return "fewer than 200 drafts were counted by position"
 
 
+def _too_few(seen: Acceptance, position: int) -> bool:
+    """Whether fewer than half of the drafts that come to a position (from 1) are accepted there, chance left out."""
+    reach = seen.unconditional[position - 2] if position > 1 else 1.0
+    tries = reach * seen.drafts
+    if tries < _LEAST_TRIES:
+        return reach < _SELDOM
+    return seen.conditional[position - 1] + _CHANCE * math.sqrt(0.25 / tries) < _TOO_FEW
+
+
 def _too_long(replica: Replica, seen: Acceptance) -> Finding | None:
     rates, conditional = seen.unconditional, seen.conditional
     gamma = len(rates)
     kept = gamma
     # Positions at the end that were never reached have no conditional rate, and are as useless as a low one.
-    while kept > 0 and (kept > len(conditional) or conditional[kept - 1] < _TOO_FEW):
+    while kept > 0 and _too_few(seen, kept):
         kept -= 1
     if kept == 0 and gamma:
         # Low from the first position on: what the first tokens bring at the least load is weighed against their passes.
@@ -89,13 +103,16 @@ def _too_long(replica: Replica, seen: Acceptance) -> Finding | None:
         ),
         "; ".join(reasons),
         Cost(
-            f"the last {gamma - kept} drafted tokens of each step bring {lost:.2f} tokens, for as many verified "
-            "tokens and, with an "
-            f"autoregressive drafter, as many passes of 10-15 % of a step",
+            f"{lost:.2f} tokens a step are what {_drafts(gamma - kept)} brings, verified like any other and, by an "
+            f"autoregressive drafter, made in a pass of 10-15 % of a step each",
             "here; vLLM issue #20780",
         ),
         Fix(advice, words.gamma_flags(kept, version) if words is not None and kept else ()),
     )
+
+
+def _drafts(count: int) -> str:
+    return "the last drafted token" if count == 1 else f"the row of the last {count} drafted tokens"
 
 
 def _too_short(replica: Replica, seen: Acceptance) -> Finding | None:
