@@ -87,7 +87,7 @@ def _by_log(start: ServerStart, version: Version | None) -> Graphs | None:
         return Graphs("none", (asked.evidence,), "asked")
     if start.capture_finished is not None:
         return _finished(start, start.capture_finished, version, old)
-    if start.ready is not None and start.told.version is not None:
+    if start.ready is not None and start.told.generation is not None:
         missing = Evidence(
             "line", start.ready.where, "the server is up, and no line before says that graphs were captured"
         )

@@ -168,6 +168,8 @@ class VllmLog:
         now = self._now
         if texts.RUNNER_V1.search(line):
             now.runner = Fact("v1", self._at(number, line))
+        elif texts.RUNNER_V2.search(line):
+            now.runner = Fact("v2", self._at(number, line))
         elif (found := texts.KV_TOKENS.search(line)) is not None:
             tokens = int(found["tokens"].replace(",", "") or 0)
             # Ranks print it each; the smallest is the one that preempts first.
@@ -186,7 +188,7 @@ class VllmLog:
             now.backend = Fact(name.replace("FLASHATTENTION", "FLASH_ATTN"), self._at(number, line))
 
     def _graphs(self, number: int, line: str) -> None:
-        if "raph" not in line and "eager" not in line and "Mode" not in line and not line.startswith("|"):
+        if "raph" not in line and "eager" not in line and "Mode" not in line and "| " not in line:
             return
         now = self._now
         at = self._at(number, line)

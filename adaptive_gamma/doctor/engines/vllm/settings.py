@@ -26,15 +26,17 @@ T = TypeVar("T")
 
 _TABLE = "num_speculative_tokens_per_batch_size"
 _DEAD = ("disable_by_batch_size", "speculative_disable_by_batch_size")
+_OLDEST: Version = (0, 5, 0)
 _SIZES = re.compile(r"""['"]?cudagraph_capture_sizes['"]?\s?[=:]\s?\[([\d, ]{0,8000})\]""")
 
 
 def read_version(text: str) -> Version | None:
-    """A version, or None for what is none (such as a build from source)."""
+    """A version, or None for what is none: a build from source without tags calls itself 0.1.dev."""
     try:
-        return parse_version(text)
+        version = parse_version(text)
     except ValueError:
         return None
+    return version if version >= _OLDEST else None
 
 
 def _quoted(evidence: Evidence, text: str) -> Evidence:
@@ -67,19 +69,21 @@ def settings_of_arguments(text: str, evidence: Evidence) -> Settings:
     config = literal_after(text, "speculative_config")
     if not isinstance(config, Mapping):
         config = {}
-    gamma = _gamma(config.get("num_speculative_tokens")) or _gamma(number_after(text, "num_speculative_tokens"))
+    numbers = (number_after(text, name) for name in ("spec_tokens", "num_speculative_tokens"))
+    gamma = next(filter(None, map(_gamma, (config.get("num_speculative_tokens"), *numbers))), None)
     dead = [
         Fact(name, _quoted(evidence, f"{name}={value}"))
         for name in _DEAD
         if (value := config.get(name, number_after(text, name))) is not None
     ]
-    draft = text_after(text, "speculative_model")
-    speculative = True if config or draft is not None else None
+    short = (text_after(text, name) for name in ("spec_method", "spec_model", "speculative_model"))
+    speculative = True if config or any(each is not None for each in short) else None
     table = config.get(_TABLE)
     compilation = literal_after(text, "compilation_config")
     compilation_text = text if not isinstance(compilation, Mapping) else json.dumps(compilation, default=str)
     limit = _capture_limit(compilation_text)
-    method = PARALLEL_EAGLE if config.get("parallel_drafting") is True else config.get("method")
+    method = config.get("method") or text_after(text, "spec_method")
+    method = PARALLEL_EAGLE if config.get("parallel_drafting") is True else method
     return Settings(
         model=_fact(text_after(text, "model"), evidence, "model"),
         speculative=_fact(speculative, evidence, "speculative"),

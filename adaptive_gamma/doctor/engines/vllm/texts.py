@@ -55,6 +55,7 @@ __all__ = [
     "REQUIRES_PIECEWISE",
     "RUNNER_FILE_V2",
     "RUNNER_V1",
+    "RUNNER_V2",
     "RUNTIME_ROW",
     "SCHEDULED_CUT",
     "SHUT_DOWN",
@@ -70,6 +71,7 @@ CONFIG: Final = re.compile(
 )
 ARGUMENTS: Final = re.compile(r"(?:non-default args: |\bargs: Namespace\()(?P<arguments>.*)")
 RUNNER_V1: Final = re.compile(r"Model Runner V2 .{1,200}?; using the V1 model runner instead")
+RUNNER_V2: Final = re.compile(r"Using V2 Model Runner")
 RUNNER_FILE_V2: Final = re.compile(r"\[model_runner\.py:\d+\]")
 """The file of that name is the V2 runner's; long before, it was the V0 engine's."""
 
@@ -108,7 +110,7 @@ PROFILED_PART: Final = re.compile(r"(?P<mode>[A-Z_]+)=\d{1,6} \(largest=(?P<larg
 PROGRESS: Final = re.compile(r"(?:Loading safetensors checkpoint shards|Capturing .{1,60}): +\d{1,3}% ?")
 DRAFTER_EAGER: Final = re.compile(r"draft attention \(\w+\) does not support full CUDA graphs")
 RUNTIME_ROW: Final = re.compile(
-    r"^\| *\d{1,9} *\| *\d{1,9} *\| *-?\d{1,9} *\| *(?:CUDAGraphMode\.)?(?P<mode>NONE|PIECEWISE|FULL) *\| "
+    r"\| *\d{1,9} *\| *\d{1,9} *\| *-?\d{1,9} *\| *(?:CUDAGraphMode\.)?(?P<mode>NONE|PIECEWISE|FULL) *\| "
     r"*(?P<count>\d{1,12}) *\|"
 )
 
@@ -187,7 +189,7 @@ ANY: Final = re.compile(
             rb"Engine \d+: Avg",
             rb"startup complete",
             rb" backend",
-            rb"Model Runner V2",
+            rb"Model Runner",
             rb"Enforce eager",
             rb"checkpoint shards",
             rb"draft model's",
@@ -200,7 +202,7 @@ ANY: Final = re.compile(
             rb"output_handler failed",
             rb"Error: ",
             rb"Exception: ",
-            rb"^\| *\d+ *\|",
+            rb"\| *(?:NONE|PIECEWISE|FULL) *\|",
             rb"vLLM API server",
         )
     )
