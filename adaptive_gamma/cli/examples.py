@@ -14,6 +14,10 @@ _TITLE = "Examples:"
 EXAMPLES = MappingProxyType(
     {
         "demo": ("adaptive-gamma demo", "adaptive-gamma demo --simulated --seconds 4"),
+        "doctor": (
+            "adaptive-gamma doctor --log spec.log --plain-log plain.log",
+            "adaptive-gamma doctor --url http://127.0.0.1:8001 --plain-url http://127.0.0.1:8002 --json",
+        ),
         "dry-run": (
             "adaptive-gamma dry-run --policy h200-llama3-70b-fp8 --trace synthetic:conversation=chat --limit 2000",
             "adaptive-gamma dry-run --policy p.yaml --fleet fleet.yaml --trace azure.csv=code --only adaptive,oracle",
