@@ -23,6 +23,7 @@ from adaptive_gamma.doctor import (
     cut_short,
     diagnose,
     diagnosis_text,
+    left_unread,
     look_at_server,
     read_benches,
     read_log,
@@ -149,4 +150,6 @@ def _kept_server(server: ServerEvidence | Unreadable, unreadable: list[Unreadabl
     if isinstance(server, Unreadable):
         unreadable.append(server)
         return None
+    if (left := left_unread(server)) is not None:
+        unreadable.append(left)
     return server

@@ -11,7 +11,7 @@ from adaptive_gamma.doctor.diagnosis import SCHEMA, Diagnosis, diagnose
 from adaptive_gamma.doctor.finding import Cost, Evidence, Finding, Fix, Unseen
 from adaptive_gamma.doctor.gather.bench import BenchEvidence, read_benches
 from adaptive_gamma.doctor.gather.log_file import LogEvidence, cut_short, read_log
-from adaptive_gamma.doctor.gather.server import ServerSettings, look_at_server
+from adaptive_gamma.doctor.gather.server import ServerSettings, left_unread, look_at_server
 from adaptive_gamma.doctor.gather.unreadable import Unreadable
 from adaptive_gamma.doctor.words import diagnosis_text
 
@@ -36,6 +36,7 @@ __all__ = [
     "cut_short",
     "diagnose",
     "diagnosis_text",
+    "left_unread",
     "look_at_server",
     "read_benches",
     "read_log",

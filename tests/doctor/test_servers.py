@@ -162,7 +162,8 @@ async def test_tensorrt_llm_is_not_read() -> None:
     async with ScriptedEngine(replies) as engine:
         code, said = await run("--url", engine.url)
     assert "/metrics" not in {path for path, _ in engine.requests}
-    assert (code, codes(said)) == (0, {"reading_has_effects": "note"})
+    assert (code, codes(said)) == (2, {"reading_has_effects": "note"})
+    assert "is TensorRT-LLM" in said["unreadable"][0]["reason"]
 
 
 async def test_intended_against_effective() -> None:

@@ -23,7 +23,7 @@ from adaptive_gamma.doctor.gather.unreadable import Unreadable
 from adaptive_gamma.engines import DIALECTS, Dialect, EngineReading
 from adaptive_gamma.errors import ScrapeError
 
-__all__ = ["ServerSettings", "look_at_server"]
+__all__ = ["ServerSettings", "left_unread", "look_at_server"]
 
 _INFO = "/server_info?config_format=json"
 _BETWEEN_S = 1.0
@@ -55,6 +55,14 @@ class ServerSettings:
     timeout_s: float = 5.0
     probe: bool = False
     api_key: SecretStr | None = None
+
+
+def left_unread(server: ServerEvidence) -> Unreadable | None:
+    """Why a server that is there told nothing of what it does, or None where it did or has its metrics off."""
+    words = ENGINES.get(server.engine or "")
+    if words is None or words.page_is_read:
+        return None
+    return Unreadable(server.url, f"is {words.title}; its metrics are not read, as reading takes them from others")
 
 
 async def look_at_server(
