@@ -21,6 +21,7 @@ _SUBCOMMANDS = {
     "doctor": ("adaptive_gamma.cli.doctor", "Find what silently cancels speculation."),
     "dry-run": ("adaptive_gamma.cli.dry_run", "Replay a trace through the decision, against every fixed gamma."),
     "envoy": ("adaptive_gamma.cli.envoy", "Have Envoy carry the requests: write its files, keep its weights."),
+    "parity": ("adaptive_gamma.cli.parity", "Compare the greedy outputs of a plain and a speculative replica."),
     "picker": ("adaptive_gamma.cli.picker", "Pick endpoints for a gateway, over Envoy's ext_proc."),
     "plan": ("adaptive_gamma.cli.plan", "Say which replicas a trace wants, and how to start them."),
     "policy": ("adaptive_gamma.cli.policy", "Build, check, show and export policy tables."),

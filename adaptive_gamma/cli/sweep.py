@@ -47,7 +47,7 @@ from adaptive_gamma.config.values import engine_url
 from adaptive_gamma.engines import DIALECTS, LARGEST_GAMMA
 from adaptive_gamma.errors import AdaptiveGammaError, ConfigurationError
 
-__all__ = ["command"]
+__all__ = ["api_key_from", "arm_specs", "command"]
 
 API_KEY_VARIABLE = "ADAPTIVE_GAMMA_ENGINE_API_KEY"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
@@ -161,7 +161,7 @@ def command(**options: Any) -> None:
         )
     prompts = open_dataset(options["dataset"], options["endpoint"]).only(options["classes"])
     settings = SweepSettings(
-        arms=_arms(options["urls"], options["gammas"], options["engines"], options["models"]),
+        arms=arm_specs("sweep", options["urls"], options["engines"], options["models"], options["gammas"]),
         concurrency=options["concurrency"],
         prompts=prompts,
         repeats=options["repeats"],
@@ -175,7 +175,7 @@ def command(**options: Any) -> None:
         verbatim=options["verbatim"],
         model_name=options["model_name"],
     )
-    api_key = _api_key(options["api_key_env"])
+    api_key = api_key_from("sweep", options["api_key_env"])
     _allow_connections(max(settings.concurrency))
     failure: AdaptiveGammaError | None = None
     stop = _Stop()
@@ -197,20 +197,21 @@ def command(**options: Any) -> None:
         sys.exit(128 + stop.signal)
 
 
-def _arms(
-    urls: Sequence[str], gammas: Sequence[str], engines: Sequence[str], models: Sequence[str]
+def arm_specs(
+    command: str, urls: Sequence[str], engines: Sequence[str], models: Sequence[str], gammas: Sequence[str] = ()
 ) -> tuple[ArmSpec, ...]:
-    named = [_name_and_url(text) for text in urls]
+    """The arms that options name; ``command`` is whose options they are. Raises ConfigurationError."""
+    named = [_name_and_url(command, text) for text in urls]
     for what, values in (("url", [url for _, url in named]), ("name", [name for name, _ in named if name])):
         doubled = next((value for place, value in enumerate(values) if value in values[:place]), None)
         if doubled is not None:
-            raise ConfigurationError("sweep", "--url", f"the {what} {doubled!r} is given twice")
+            raise ConfigurationError(command, "--url", f"the {what} {doubled!r} is given twice")
     count = len(named)
     given = zip(
         named,
-        _for_each("--gamma", gammas, count, shared=False),
-        _for_each("--engine", engines, count),
-        _for_each("--model", models, count),
+        _for_each(command, "--gamma", gammas, count, shared=False),
+        _for_each(command, "--engine", engines, count),
+        _for_each(command, "--model", models, count),
         strict=True,
     )
     return tuple(
@@ -219,22 +220,22 @@ def _arms(
     )
 
 
-def _name_and_url(text: str) -> tuple[str | None, str]:
+def _name_and_url(command: str, text: str) -> tuple[str | None, str]:
     name, equals, rest = text.partition("=")
     named = bool(equals) and "/" not in name
     url = (rest if named else text).rstrip("/").removesuffix("/v1")
     source = f"--url {text}"
     if named and not _NAME.fullmatch(name):
-        raise ConfigurationError("sweep", "--url", f"{name!r} is no name (letters, digits, '.', '_' and '-')")
+        raise ConfigurationError(command, "--url", f"{name!r} is no name (letters, digits, '.', '_' and '-')")
     if "@" in url:
-        raise ConfigurationError("sweep", "--url", "credentials do not belong in the url; use --api-key-env")
+        raise ConfigurationError(command, "--url", "credentials do not belong in the url; use --api-key-env")
     try:
         return name if named else None, engine_url(url)
     except ValueError as error:
         raise ConfigurationError(source, "", str(error)) from error
 
 
-def _for_each(option: str, values: Sequence[str], count: int, *, shared: bool = True) -> list[str | None]:
+def _for_each(command: str, option: str, values: Sequence[str], count: int, *, shared: bool = True) -> list[str | None]:
     """One value for each arm."""
     if not values:
         return [None] * count
@@ -243,7 +244,7 @@ def _for_each(option: str, values: Sequence[str], count: int, *, shared: bool = 
     if len(values) != count:
         one = "once, or " if shared else ""
         raise ConfigurationError(
-            "sweep", option, f"give it {one}once for each of the {count} --url, not {len(values)} times"
+            command, option, f"give it {one}once for each of the {count} --url, not {len(values)} times"
         )
     return list(values)
 
@@ -256,14 +257,15 @@ def _gamma(text: str | None) -> int | None:
     return int(text)
 
 
-def _api_key(variable: str | None) -> SecretStr | None:
+def api_key_from(command: str, variable: str | None) -> SecretStr | None:
+    """The engines' key, from the variable named or our own. Raises ConfigurationError."""
     value = os.environ.get(variable or API_KEY_VARIABLE, "")
     if variable is not None and not value:
-        raise ConfigurationError("sweep", "--api-key-env", f"the environment has no {variable!r}, or it is empty")
+        raise ConfigurationError(command, "--api-key-env", f"the environment has no {variable!r}, or it is empty")
     if not value:
         return None
     if not value.isascii() or not value.isprintable() or value != value.strip():
-        raise ConfigurationError("sweep", variable or API_KEY_VARIABLE, "holds what no header can carry")
+        raise ConfigurationError(command, variable or API_KEY_VARIABLE, "holds what no header can carry")
     return SecretStr(value)
 
 

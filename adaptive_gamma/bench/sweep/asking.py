@@ -15,7 +15,7 @@ from adaptive_gamma.bench.sweep.stream import EngineFault, StreamTiming
 from adaptive_gamma.bench.sweep.words import fit_to_show
 from adaptive_gamma.errors import ConnectError, ProtocolError
 
-__all__ = ["ABORTED", "CONNECT", "TIMEOUT", "Asked", "RequestForm", "RequestOutcome", "Slot"]
+__all__ = ["ABORTED", "CONNECT", "TIMEOUT", "Asked", "RequestForm", "RequestOutcome", "Slot", "refusal_text"]
 
 CONNECT, TIMEOUT, ABORTED = "connect", "timeout", "aborted"
 _PATHS: Mapping[Endpoint, str] = {"chat": "/v1/chat/completions", "completions": "/v1/completions"}
@@ -154,7 +154,7 @@ class Slot:
         answer = await connection.exchange(request, take)
         ended = self._clock()
         if answer.status != 200:
-            return RequestOutcome(f"status_{answer.status}", _refusal_text(bytes(refusal)), duration_s=ended - started)
+            return RequestOutcome(f"status_{answer.status}", refusal_text(bytes(refusal)), duration_s=ended - started)
         return _outcome(timing, started, ended)
 
 
@@ -191,7 +191,8 @@ def _outcome(timing: StreamTiming, started: float, ended: float) -> RequestOutco
     )
 
 
-def _refusal_text(body: bytes) -> str:
+def refusal_text(body: bytes) -> str:
+    """What an engine's refusal says, fit to be shown."""
     text = body.decode("utf-8", errors="replace").strip()
     try:
         values = json.loads(text)
