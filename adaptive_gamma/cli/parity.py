@@ -177,10 +177,10 @@ class _Work:
             for place, spec in enumerate(self._specs):
                 replica = await open_replica(spec, self._form, clock=time.perf_counter, api_key=self._key)
                 replica.arm.name = replica.arm.name or ("reference" if place == 0 else f"candidate-{place}")
+                self.replicas.append(replica)
                 if (remark := await replica.probe(self._prompts[0])) is not None:
                     self.remarks.append(remark)
                 replica.arm.learn(await replica.arm.reading())
-                self.replicas.append(replica)
             self._remark()
             await run_parity(
                 self._comparison, self.replicas[0], self.replicas[1:], self._prompts,

@@ -22,6 +22,7 @@ def words(prompt: str, count: int = 12) -> Said:
 def answer_body(said: Said, *, chat: bool = True, likeliest: int = 2, figures: bool = True) -> dict[str, Any]:
     """A whole answer; beside each token stands another, a nat less likely."""
     text = "".join(token for token, _ in said)
+    logprobs: dict[str, Any] | None
     if not figures:
         logprobs = None
     elif chat:

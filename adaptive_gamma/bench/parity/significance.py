@@ -125,7 +125,7 @@ def _at_least(least: _Counts, counts: _Counts, share: float) -> NDArray[np.float
 
 def _least_significant(counts: _Counts, level: float) -> _Counts:
     """The least number of heads that is significant, of each number of throws; more than there are where none is."""
-    needed = np.floor(counts / 2 + 0.5 * ndtri(1 - level) * np.sqrt(counts)).astype(np.int64)
+    needed: _Counts = np.floor(counts / 2 + 0.5 * ndtri(1 - level) * np.sqrt(counts)).astype(np.int64)
     while np.any(low := (needed <= counts) & (_at_least(needed, counts, 0.5) > level)):
         needed = needed + low
     while np.any(high := (needed > 0) & (_at_least(needed - 1, counts, 0.5) <= level)):
