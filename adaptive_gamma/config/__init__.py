@@ -4,6 +4,7 @@ from adaptive_gamma.config.class_names import check_class_names
 from adaptive_gamma.config.file_watch import FileChanges, Stamp, stamp_of, stamps_of
 from adaptive_gamma.config.load import load_settings, variable_of
 from adaptive_gamma.config.settings import (
+    AccessLogSettings,
     AffinitySettings,
     CapabilitySettings,
     ClassifySettings,
@@ -27,9 +28,11 @@ from adaptive_gamma.config.settings import (
     ScrapeSettings,
     ServiceSettings,
     Settings,
+    TracingSettings,
 )
 
 __all__ = [
+    "AccessLogSettings",
     "AffinitySettings",
     "CapabilitySettings",
     "ClassRule",
@@ -55,6 +58,7 @@ __all__ = [
     "ServiceSettings",
     "Settings",
     "Stamp",
+    "TracingSettings",
     "check_class_names",
     "load_settings",
     "stamp_of",

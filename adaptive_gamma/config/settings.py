@@ -16,9 +16,11 @@ from adaptive_gamma.config.discovery_settings import (
 )
 from adaptive_gamma.config.replica_settings import GammaControlSettings, ReplicaSettings, ReplicaTemplate
 from adaptive_gamma.config.section import Cap, Seconds, Section, ShortSeconds
+from adaptive_gamma.config.telling_settings import AccessLogSettings, TracingSettings
 from adaptive_gamma.config.values import engine_path, header_name, host_port, passed_path, secret_token
 
 __all__ = [
+    "AccessLogSettings",
     "AffinitySettings",
     "CapabilitySettings",
     "ClassRule",
@@ -43,6 +45,7 @@ __all__ = [
     "ScrapeSettings",
     "ServiceSettings",
     "Settings",
+    "TracingSettings",
 ]
 
 _NOT_GIVEN: Any = ()
@@ -251,6 +254,8 @@ class Settings(BaseSettings):
     cost_check: CostCheckSettings = CostCheckSettings()
     capability: CapabilitySettings = CapabilitySettings()
     observe: ObserveSettings = ObserveSettings()
+    access_log: AccessLogSettings = AccessLogSettings()
+    tracing: TracingSettings = TracingSettings()
     reload: ReloadSettings = ReloadSettings()
     allow_paths: list[Annotated[str, AfterValidator(passed_path)]] = []
     """Further engine paths to pass through (POST and GET), beyond the generation paths."""

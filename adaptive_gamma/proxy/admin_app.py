@@ -47,6 +47,7 @@ def admin_app(plane: DataPlane) -> FastAPI:
             "draining": plane.draining,
             "policy": _policy_summary(plane),
             "observations": plane.observations.status(),
+            "telling": plane.telling.status(),
             "discovery": plane.discovery(),
         }
         return await _paged(page, "replicas", plane.fleet.rows())

@@ -168,7 +168,7 @@ class ClientConnection(asyncio.Protocol):
             return
         intake, self._intake = self._intake, None
         if intake is not None and not self._discarding:
-            self._path.ended(intake, "client_error")
+            self._path.ended(intake, "client_error", refusal[0], code=refusal[2])
         self._refuse(*refusal)
 
     def pause_writing(self) -> None:
@@ -337,7 +337,7 @@ class ClientConnection(asyncio.Protocol):
             if self.exchange is not None:
                 self.exchange.on_fault()
             else:
-                self._path.ended(intake, "internal_error")
+                self._path.ended(intake, "internal_error", 500, code="internal_error")
                 self._keep_alive = False
                 self._refuse(500, "the proxy failed", "internal_error")
 

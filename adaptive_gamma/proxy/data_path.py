@@ -13,6 +13,7 @@ from adaptive_gamma.proxy.headers import ClientHeaders, Pairs
 from adaptive_gamma.proxy.intake import Intake
 from adaptive_gamma.proxy.metrics import NO_REPLICA
 from adaptive_gamma.proxy.search import SearchExchange
+from adaptive_gamma.proxy.told_exchange import ToldExchange, ToldSearch
 from adaptive_gamma.routing import RequestNeeds
 from adaptive_gamma.routing.endpoints import Endpoint, Handling
 from adaptive_gamma.routing.json_request import JsonRequest, parse_json
@@ -49,6 +50,8 @@ class DataPath:
         endpoint = plane.endpoints.find(path)
         client = ClientHeaders(fields, plane.class_header, peer, is_1_1)
         intake = Intake(method, target, path, client, endpoint)
+        if plane.telling.active:
+            plane.telling.begins(intake)
         if endpoint is None:
             message = f"there is no {shortened(path)} here"
             intake.refusal = ErrorAnswer(404, message, "path_not_found", outcome="client_error")
@@ -72,12 +75,15 @@ class DataPath:
         """Serve a request that has come whole."""
         plane, endpoint, method = self._plane, intake.endpoint, intake.method
         assert endpoint is not None
+        told = intake.account is not None
+        if intake.account is not None:
+            intake.account.body_came()
         try:
             if endpoint.handling is _MODELS and method != b"OPTIONS":
                 page = _models_answer(intake.path, plane.fleet.models_page())
                 if page is not None:
                     text = json.dumps(page).encode("utf-8")
-                    self.ended(intake, "ok")
+                    self.ended(intake, "ok", 200, len(text))
                     connection.answer(200, intake.own_fields(len(text)), text)
                     return
             request = self._request(intake, endpoint, body)
@@ -87,9 +93,10 @@ class DataPath:
             return
         intake.stores = endpoint.stores and request is not None and request.member("store") is not False
         if endpoint.handling is _SEARCH and method != b"OPTIONS":
-            SearchExchange(plane, connection, intake, body, needs).begin()
+            (ToldSearch if told else SearchExchange)(plane, connection, intake, body, needs).begin()
         else:
-            exchange = Exchange(plane, connection, intake, body, needs, locality, endpoint.generates)
+            kind = ToldExchange if told else Exchange
+            exchange = kind(plane, connection, intake, body, needs, locality, endpoint.generates)
             exchange.takes_gamma = endpoint.generates and may_carry_gamma(plane.control, request)
             if request is not None and endpoint.generates and plane.fleet.learning is not None and request.one_choice():
                 streams = request.streams
@@ -99,13 +106,18 @@ class DataPath:
 
     def answer_error(self, intake: Intake, error: ErrorAnswer, connection: ClientConnection) -> None:
         """Answer a request that no engine gets to see."""
-        self.ended(intake, error.outcome)
         body = error_body(error.status, error.message, error.code, intake.path)
+        self.ended(intake, error.outcome, error.status, len(body), error.code)
         connection.answer(error.status, [*intake.own_fields(len(body)), *error.headers], body)
 
-    def ended(self, intake: Intake, outcome: str) -> None:
-        """Count a request that had no exchange."""
+    def ended(
+        self, intake: Intake, outcome: str, status: int | None = None, size: int = 0, code: str | None = None
+    ) -> None:
+        """Count a request that had no exchange; ``status``, ``size`` of the body and ``code`` are of what it got."""
         self._plane.metrics.request_ended(NO_REPLICA, NO_REPLICA, outcome)
+        if intake.account is not None:
+            intake.account.sent_bytes, intake.account.code = size, code
+            intake.account.ended(outcome, status)
 
     def _request(self, intake: Intake, endpoint: Endpoint, body: bytes) -> JsonRequest | None:
         """What the body says, where it is JSON. Raises ErrorAnswer."""

@@ -6,6 +6,7 @@ import asyncio
 import random
 import time
 from collections.abc import Callable, Collection, Sequence
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from adaptive_gamma.config.settings import LimitSettings, ReplicaSettings, Settings
@@ -20,6 +21,7 @@ from adaptive_gamma.proxy.discovered import discovery_families
 from adaptive_gamma.proxy.metrics import ProxyMetrics
 from adaptive_gamma.proxy.observing import ObservationKeeper
 from adaptive_gamma.proxy.stored_responses import StoredResponses
+from adaptive_gamma.proxy.telling import Prepared, Telling
 from adaptive_gamma.proxy.upstream import Upstream, UpstreamLimits
 from adaptive_gamma.proxy.waiting import WaitingRoom
 from adaptive_gamma.routing import AffinityIndex, GammaSetting
@@ -62,6 +64,8 @@ class DataPlane:
         """Which replica stores which response."""
         self.observations = ObservationKeeper(settings.observe)
         """The requests that were observed."""
+        self.telling = Telling(settings)
+        """What is told of requests: access log and spans."""
         self.metrics = ProxyMetrics(
             fleet,
             clock,
@@ -69,7 +73,7 @@ class DataPlane:
             queued=lambda: len(self.waiting),
             affinity_entries=lambda: 0 if self.affinity is None else len(self.affinity),
             stored_responses=lambda: len(self.stored),
-            observing=self.observations.families,
+            observing=lambda: chain(self.observations.families(), self.telling.families()),
             discovering=lambda: discovery_families(self.discovery()),
         )
         self.discovery: Callable[[], list[dict[str, Any]]] = list
@@ -152,6 +156,7 @@ class DataPlane:
         settings = self._without_newcomers(settings, not_ready)
         classifier, endpoints = classifier_of(settings.classify, policy), EndpointTable(settings.allow_paths)
         log = self._observation_log(settings, origin)
+        telling = self._prepared_telling(settings, origin)
         kept, upstreams = self._upstreams_for(settings)
         self.fleet.replace(
             settings.replicas,
@@ -174,6 +179,7 @@ class DataPlane:
             self.affinity = _affinity(settings)
         self.stored.resize(settings.capability.stored_responses)
         self.observations.take(settings.observe, log)
+        self.telling.take(settings, telling)
         self.decisions.resize(settings.decision.keep)
         self._replicas_replaced(kept, upstreams, not_ready)
 
@@ -221,6 +227,7 @@ class DataPlane:
         for upstream in self.upstreams.values():
             upstream.close()
         self.observations.close()
+        self.telling.close()
 
     def _take_settings(self, settings: Settings) -> None:
         self.settings = settings
@@ -322,6 +329,13 @@ class DataPlane:
     def _observation_log(self, settings: Settings, origin: Callable[[str], str]) -> LineLog | None:
         try:
             return self.observations.prepared(settings.observe, origin("observe.log"))
+        except ConfigurationError:
+            self.metrics.reload_failed()
+            raise
+
+    def _prepared_telling(self, settings: Settings, origin: Callable[[str], str]) -> Prepared:
+        try:
+            return self.telling.prepared(settings, origin)
         except ConfigurationError:
             self.metrics.reload_failed()
             raise

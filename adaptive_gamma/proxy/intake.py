@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from adaptive_gamma.proxy.answers import ErrorAnswer, own_headers, request_id_fields, speaks_messages
 from adaptive_gamma.proxy.headers import ClientHeaders, Pairs
 from adaptive_gamma.routing.endpoints import Endpoint
+
+if TYPE_CHECKING:
+    from adaptive_gamma.proxy.account import RequestAccount
 
 __all__ = ["Intake"]
 
@@ -20,7 +25,7 @@ class Intake:
         endpoint: what the path stands for; None where that is nothing.
     """
 
-    __slots__ = ("client", "endpoint", "method", "path", "refusal", "stores", "target")
+    __slots__ = ("account", "client", "endpoint", "method", "path", "refusal", "stores", "target")
 
     def __init__(
         self, method: bytes, target: bytes, path: str, client: ClientHeaders, endpoint: Endpoint | None
@@ -32,6 +37,8 @@ class Intake:
         self.endpoint = endpoint
         self.refusal: ErrorAnswer | None = None
         """Set when the head alone tells that it is not served."""
+        self.account: RequestAccount | None = None
+        """What is told of it in the end, where something is."""
         self.stores = False
         """Whether the answer may create a response that later requests go on from."""
 

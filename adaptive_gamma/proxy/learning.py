@@ -13,7 +13,7 @@ from adaptive_gamma.proxy.asking import Kind, ReportLog
 from adaptive_gamma.proxy.headers import Pairs, content_of
 
 if TYPE_CHECKING:
-    from adaptive_gamma.engines import StreamAsk
+    from adaptive_gamma.engines import RequestAcceptance, StreamAsk
     from adaptive_gamma.fleet import AnswerWatch, Fleet
 
 __all__ = ["ResponseTap"]
@@ -37,7 +37,7 @@ class ResponseTap:
     these end in where it is longer, up to 256 KiB.
     """
 
-    __slots__ = ("_class", "_fleet", "_kept", "_log", "_remover", "_replica", "_stream", "_watch")
+    __slots__ = ("_class", "_fleet", "_kept", "_log", "_remover", "_replica", "_stream", "_watch", "acceptance")
 
     def __init__(
         self,
@@ -58,6 +58,8 @@ class ResponseTap:
         self._watch = watch
         self._remover = None if added is None else EventRemover(added)
         self._kept: bytearray | None = bytearray()
+        self.acceptance: RequestAcceptance | None = None
+        """How the drafts of the request fared, once the answer has said so."""
 
     @classmethod
     def wanted(
@@ -158,6 +160,7 @@ class ResponseTap:
             choices = body.get("choices")
             if self._class is not None and not (isinstance(choices, list) and len(choices) > 1):
                 acceptance = self._replica.dialect.acceptance_from_response(body)
+                self.acceptance = acceptance
                 if acceptance is not None:
                     if self._watch is not None and acceptance.gamma is None:
                         acceptance = replace(acceptance, gamma=self._watch.sent)

@@ -9,7 +9,7 @@ from adaptive_gamma.proxy.learning import ResponseTap
 from adaptive_gamma.proxy.stored_responses import ResponseIdListener
 
 if TYPE_CHECKING:
-    from adaptive_gamma.engines import StreamAsk
+    from adaptive_gamma.engines import RequestAcceptance, StreamAsk
     from adaptive_gamma.fleet import AnswerWatch
     from adaptive_gamma.proxy.asking import Kind
     from adaptive_gamma.proxy.data_plane import DataPlane
@@ -42,6 +42,10 @@ class ListenedTap:
     @property
     def removes(self) -> bool:
         return self._tap is not None and self._tap.removes
+
+    @property
+    def acceptance(self) -> RequestAcceptance | None:
+        return None if self._tap is None else self._tap.acceptance
 
     def feed(self, pieces: list[bytes]) -> list[bytes]:
         for listener in self._listeners:
