@@ -155,8 +155,12 @@ class DataPlane:
         before = self.settings
         settings = self._without_newcomers(settings, not_ready)
         classifier, endpoints = classifier_of(settings.classify, policy), EndpointTable(settings.allow_paths)
-        log = self._observation_log(settings, origin)
         telling = self._prepared_telling(settings, origin)
+        try:
+            log = self._observation_log(settings, origin)
+        except ConfigurationError:
+            self.telling.discard(telling)
+            raise
         kept, upstreams = self._upstreams_for(settings)
         self.fleet.replace(
             settings.replicas,

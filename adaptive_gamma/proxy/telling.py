@@ -82,7 +82,7 @@ class Telling:
         self._log_settings, self._tracing_settings = AccessLogSettings(), TracingSettings()
         self._log: LineWriter | None = None
         self._tracer: Tracer | None = None
-        self._line = json_line
+        self._line: Callable[[float, dict[str, Any]], bytes] = json_line
         self._former: list[LineWriter] = []
         """Logs before this one, for what they have counted; each may still be written."""
         self._former_tracers: list[Tracer] = []
@@ -91,11 +91,22 @@ class Telling:
     def prepared(self, settings: Settings, origin: Callable[[str], str] = lambda key: "settings") -> Prepared:
         """What other settings need; pass it to ``take`` then. Raises ConfigurationError."""
         log, tracer = self._log, self._tracer
-        if not _same_place(self._log_settings, settings.access_log):
-            log = _opened(settings.access_log, origin("access_log.path"))
         if settings.tracing != self._tracing_settings:
             tracer = Tracer.made(settings.tracing, origin("tracing.endpoint"))
+        if not _same_place(self._log_settings, settings.access_log):
+            try:
+                log = _opened(settings.access_log, origin("access_log.path"))
+            except ConfigurationError:
+                self.discard(Prepared(None, tracer))
+                raise
         return Prepared(log, tracer)
+
+    def discard(self, prepared: Prepared) -> None:
+        """It is not taken after all."""
+        if prepared.log is not None and prepared.log is not self._log:
+            prepared.log.finish()
+        if prepared.tracer is not None and prepared.tracer is not self._tracer:
+            prepared.tracer.finish()
 
     def take(self, settings: Settings, prepared: Prepared) -> None:
         """Go on with other settings. What was handed over before is still written and sent."""

@@ -28,6 +28,7 @@ _log = logging.getLogger("adaptive_gamma.proxy")
 
 _MOST_WAITING = 8192
 _CLOSE_MS = 5000
+_GATHER_MS = 1000
 _TRACEPARENT = b"traceparent:"
 _TRACESTATE = b"tracestate:"
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "DELETE", "CONNECT", "OPTIONS", "TRACE", "PATCH", "QUERY"})
@@ -88,6 +89,7 @@ class Tracer:
         from opentelemetry.sdk.trace import TracerProvider
         from opentelemetry.sdk.trace.export import BatchSpanProcessor
         from opentelemetry.sdk.trace.sampling import ParentBased, TraceIdRatioBased
+        from opentelemetry.trace import SpanKind, StatusCode, get_current_span
         from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
         assert settings.endpoint is not None
@@ -97,13 +99,19 @@ class Tracer:
             OTLPSpanExporter(endpoint=settings.endpoint, headers=headers, timeout=settings.timeout_s)
         )
         # A queue that is full is noticed here, before the library's would say so in the log of each span.
-        processor = BatchSpanProcessor(self._counted, max_queue_size=2 * _MOST_WAITING)  # type: ignore[arg-type]  # duck
+        processor = BatchSpanProcessor(
+            self._counted,  # type: ignore[arg-type]  # it has an exporter's methods; its class is not there to inherit
+            max_queue_size=2 * _MOST_WAITING,
+            schedule_delay_millis=_GATHER_MS,
+        )
         resource = Resource.create({"service.name": settings.service_name, "service.version": __version__})
         self._provider = TracerProvider(
             resource=resource, sampler=ParentBased(TraceIdRatioBased(settings.sample)), shutdown_on_exit=False
         )
         self._provider.add_span_processor(processor)
         self._tracer = self._provider.get_tracer("adaptive_gamma", __version__)
+        # Looked up once: an import costs something each time.
+        self._server, self._current_span, self.error = SpanKind.SERVER, get_current_span, StatusCode.ERROR
         self._context = TraceContextTextMapPropagator()
         self._ended = self._dropped = 0
         self._closing: threading.Thread | None = None
@@ -126,8 +134,6 @@ class Tracer:
 
     def begins(self, account: RequestAccount) -> None:
         """Make the span of a request, and have the engine see it as its parent."""
-        from opentelemetry.trace import SpanKind, get_current_span
-
         client = account.intake.client
         parents = [line for line in client.passed if line.startswith(_TRACEPARENT)]
         states = [line for line in client.passed if line.startswith(_TRACESTATE)]
@@ -135,20 +141,20 @@ class Tracer:
         if len(parents) == 1:  # several name none
             carrier = {"traceparent": _value(parents[0]), "tracestate": ",".join(map(_value, states))}
         parent = self._context.extract(carrier)
-        followed = get_current_span(parent).get_span_context().is_valid
+        followed = self._current_span(parent).get_span_context().is_valid
         method = account.intake.method.decode("ascii", "replace")
         method = method if method in _METHODS else "_OTHER"
         span = self._tracer.start_span(
-            method, context=parent, kind=SpanKind.SERVER, start_time=int(account.time_s * 1e9), attributes={}
+            method, context=parent, kind=self._server, start_time=int(account.time_s * 1e9), attributes={}
         )
         account.span = RequestSpan(self, span, method)
-        if followed and not span.is_recording():
-            return  # not sampled: the engine's parent stays the one that it was
+        about = span.get_span_context()
+        if not about.is_valid or (followed and not span.is_recording()):
+            return  # switched off by OpenTelemetry's own variables, or not sampled: the parent stays the one it was
         kept = client.passed
         if parents or (states and not followed):
             gone = (_TRACEPARENT,) if followed else (_TRACEPARENT, _TRACESTATE)
             kept = [line for line in client.passed if not line.startswith(gone)]
-        about = span.get_span_context()
         flags = b"01" if about.trace_flags.sampled else b"00"
         own = b"traceparent: 00-%032x-%016x-%b\r\n" % (about.trace_id, about.span_id, flags)
         client.passed = [*kept, own]
@@ -197,8 +203,6 @@ class RequestSpan:
         span = self._span
         if not span.is_recording():
             return
-        from opentelemetry.trace import StatusCode
-
         intake = account.intake
         served = intake.endpoint is not None
         attributes: dict[str, Any] = {
@@ -219,7 +223,7 @@ class RequestSpan:
         outcome, status = fields["outcome"], fields["status"]
         if outcome not in _NO_FAULT:
             attributes["error.type"] = fields["error"] or (str(status) if status else outcome)
-            span.set_status(StatusCode.ERROR, outcome)
+            span.set_status(self._tracer.error, outcome)
         if attributes["http.route"] is not None:
             span.update_name(f"{self._method} {attributes['http.route']}")
         span.set_attributes({name: value for name, value in attributes.items() if value is not None})

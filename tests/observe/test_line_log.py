@@ -6,13 +6,14 @@ import json
 import os
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from adaptive_gamma.observe import LineLog
 
 
-def made(path: Path, *, max_bytes: int = 10_000, files: int = 3, **more: int) -> LineLog:
+def made(path: Path, *, max_bytes: int = 10_000, files: int = 3, **more: Any) -> LineLog:
     return LineLog(path, max_bytes=max_bytes, files=files, **more)
 
 
