@@ -36,6 +36,13 @@ def _checkout(text: str) -> tuple[str, Path]:
     return label, path
 
 
+def _configuration(text: str) -> tuple[str, str]:
+    label, _, lines = text.partition("=")
+    if not label or ":" not in lines:
+        raise argparse.ArgumentTypeError(f"{text!r}: expected LABEL=YAML")
+    return label, lines
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     names = [*_IN_PROCESS, *GROUPS]
@@ -49,10 +56,20 @@ def main() -> int:
         metavar="LABEL=FOLDER",
         help="measure the build in another checkout beside this one",
     )
+    parser.add_argument(
+        "--with",
+        dest="more",
+        action="append",
+        type=_configuration,
+        default=[],
+        metavar="LABEL=YAML",
+        help="measure this build once more with a line of configuration, such as access_log: {format: json, path: F}",
+    )
     asked = parser.parse_args()
-    also = dict(asked.also)
-    if len(also) < len(asked.also) or set(also) & RESERVED_LABELS:
-        parser.error("--also: each label once, and none of " + ", ".join(sorted(RESERVED_LABELS)))
+    also, more = dict(asked.also), dict(asked.more)
+    labels = [label for label, _ in (*asked.also, *asked.more)]
+    if len(set(labels)) < len(labels) or set(labels) & RESERVED_LABELS:
+        parser.error("--also, --with: each label once, and none of " + ", ".join(sorted(RESERVED_LABELS)))
     chosen = asked.only or names
     console = Console(width=_WIDTH)
     end_on_sigterm()
@@ -62,7 +79,7 @@ def main() -> int:
     if not groups:
         return 0
     try:
-        _data_path(console, groups, also, quick=asked.quick)
+        _data_path(console, groups, also, more, quick=asked.quick)
     except BenchmarkError as error:
         console.print(f"[red]data path not measured:[/red] {escape(str(error))}")
         return 1
@@ -94,13 +111,15 @@ def _in_process_table(chosen: list[str]) -> Table:
     return table
 
 
-def _data_path(console: Console, groups: list[str], also: dict[str, Path], *, quick: bool) -> None:
+def _data_path(
+    console: Console, groups: list[str], also: dict[str, Path], more: dict[str, str], *, quick: bool
+) -> None:
     files = raise_file_limit()
     if files < FILES_NEEDED:
         raise BenchmarkError(f"{FILES_NEEDED} open files are needed and {files} allowed: raise the limit (ulimit -n)")
     if find_nginx() is None:
         console.print("nginx is not installed: no ratios to it, plain goals instead (on Debian: apt-get install nginx)")
-    entrants = contestants(also)
+    entrants = contestants(also, more)
     windows, repetitions = (Windows.quick(), 1) if quick else (Windows(), 3)
     began, load_before = time.monotonic(), os.getloadavg()[0]
     with tempfile.TemporaryDirectory(prefix="adaptive-gamma-bench-") as folder:

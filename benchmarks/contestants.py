@@ -132,7 +132,7 @@ def _ready(port: int) -> bool:
         connection.close()
 
 
-def _checkout(checkout: Path) -> Callable[[MockEngine, Path], AbstractContextManager[Serving]]:
+def _checkout(checkout: Path, more: str = "") -> Callable[[MockEngine, Path], AbstractContextManager[Serving]]:
     @contextlib.contextmanager
     def start(engine: MockEngine, folder: Path) -> Iterator[Serving]:
         configuration, log = folder / "ours.yaml", folder / "ours.log"
@@ -141,7 +141,7 @@ def _checkout(checkout: Path) -> Callable[[MockEngine, Path], AbstractContextMan
             f"replicas:\n"
             f'- {{name: drafting, url: "http://127.0.0.1:{engine.ports[0]}"}}\n'
             f'- {{name: plain, url: "http://127.0.0.1:{engine.ports[1]}"}}\n'
-            "drain: {grace_s: 0}\n"
+            f"drain: {{grace_s: 0}}\n{more}\n"
         )
         command = [sys.executable, "-m", "adaptive_gamma", "serve", "--config", str(configuration)]
         with running(command, log=log, environment={"PYTHONPATH": str(checkout)}, folder=checkout) as process:
@@ -156,10 +156,16 @@ def _checkout(checkout: Path) -> Callable[[MockEngine, Path], AbstractContextMan
     return start
 
 
-def contestants(also: dict[str, Path]) -> list[Contestant]:
-    """All that can run here, in the order they take turns; nginx only where it is installed."""
+def contestants(also: dict[str, Path], more: dict[str, str] | None = None) -> list[Contestant]:
+    """All that can run here, in the order they take turns; nginx only where it is installed.
+
+    Args:
+        also: further checkouts, by label.
+        more: lines of configuration with which this one runs once more, by label.
+    """
     found = [Contestant(DIRECT, _direct)]
     if find_nginx() is not None:
         found.append(Contestant(NGINX, _nginx))
     found += [Contestant(_NAIVE, _naive), Contestant(_OURS, _checkout(_ROOT), judged=True)]
+    found += [Contestant(label, _checkout(_ROOT, lines), judged=True) for label, lines in (more or {}).items()]
     return found + [Contestant(label, _checkout(path), judged=True) for label, path in also.items()]
