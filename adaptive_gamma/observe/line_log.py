@@ -110,8 +110,9 @@ class LineWriter:
                     self._wake.wait_for(lambda: self._closing, _RETRY_S)
                 closing = self._closing
             try:
-                while self._waiting or self._half or self._told < self.dropped:
-                    self._write_some()
+                # Not for as long as lines come: each turn costs the caller's thread, which would write line by line.
+                while (self._waiting or self._half or self._told < self.dropped) and self._write_some(closing):
+                    continue
                 if self._failing:
                     _log.warning("%s is written again", self.name)
                     self._failing = False
@@ -124,7 +125,8 @@ class LineWriter:
                     self._sink.close()
                 return
 
-    def _write_some(self) -> None:
+    def _write_some(self, closing: bool) -> bool:
+        """Write at most a batch. Gives whether to go on at once."""
         if not self._half:
             self._sink.look()
             lines: list[bytes] = []
@@ -143,13 +145,14 @@ class LineWriter:
                     lines.append(self._waiting.popleft())
             if not taken and self._waiting:
                 self._sink.begin_anew()
-                return
+                return True
             self._told += dropped
             self._half, self._halves = b"\n".join([*lines, b""]), taken
         while self._half:
             self._half = self._half[self._sink.write(self._half) :]
         self.written += self._halves
         self._halves = 0
+        return closing or len(self._waiting) >= _BATCH
 
     def _failed(self, error: OSError) -> None:
         self.errors += 1

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import sys
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
+from functools import lru_cache
+from json.encoder import encode_basestring_ascii
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -31,7 +32,8 @@ _STANDARD_OUTPUT = "-"
 
 def json_line(time_s: float, fields: dict[str, Any]) -> bytes:
     """A line of JSON; a value not known is null."""
-    return _escaped(json.dumps({"time": _time(time_s), **fields}, separators=(",", ":")))
+    words = ",".join([f'"{name}":{_json_word(value)}' for name, value in fields.items()])
+    return _escaped(f'{{"time":"{_time(time_s)}",{words}}}')
 
 
 def text_line(time_s: float, fields: dict[str, Any]) -> bytes:
@@ -40,19 +42,31 @@ def text_line(time_s: float, fields: dict[str, Any]) -> bytes:
 
 
 def _escaped(line: str) -> bytes:
-    # json.dumps escapes all control characters and what is beyond ASCII, but for this one.
+    # JSON's escapes are for all control characters and what is beyond ASCII, but not for this one.
     return line.replace("\x7f", "\\u007f").encode("ascii", "backslashreplace")
 
 
 def _time(time_s: float) -> str:
-    return datetime.fromtimestamp(time_s, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    seconds = int(time_s)
+    return f"{_second(seconds)}.{int((time_s - seconds) * 1000):03d}Z"
+
+
+@lru_cache(maxsize=8)
+def _second(seconds: int) -> str:
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S")
+
+
+def _json_word(value: object) -> str:
+    if value is None:
+        return "null"
+    return encode_basestring_ascii(value) if isinstance(value, str) else repr(value)
 
 
 def _word(value: object) -> str:
     if value is None:
         return "-"
     text = str(value)
-    return text if _PLAIN_WORD.fullmatch(text) and text != "-" else json.dumps(text)
+    return text if _PLAIN_WORD.fullmatch(text) and text != "-" else encode_basestring_ascii(text)
 
 
 _LINES: dict[str, Callable[[float, dict[str, Any]], bytes]] = {"json": json_line, "text": text_line}
