@@ -20,8 +20,9 @@ MAY_IMPORT: dict[str, set[str]] = {
     "fleet": {"config", "engines", "routing", "policy", "roofline", "web"},
     "doctor": {"bench", "engines", "policy", "roofline", "web"},
     "observe": set(),
+    "page": set(),
     "envoy": {"config", "fleet", "engines", "routing", "policy", "roofline"},
-    "proxy": {"config", "fleet", "engines", "observe", "routing", "policy", "roofline"},
+    "proxy": {"config", "fleet", "engines", "observe", "page", "routing", "policy", "roofline"},
     "simulation": {"routing", "policy", "roofline"},
     "vllm_plugin": set(),
 }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Annotated, Any
 
 from fastapi import FastAPI, Query, Response
@@ -12,16 +12,27 @@ from fastapi.responses import JSONResponse, PlainTextResponse
 
 from adaptive_gamma._version import __version__
 from adaptive_gamma.fleet.learned_page import learned_page
+from adaptive_gamma.page import Feed
 from adaptive_gamma.proxy.data_plane import DataPlane
+from adaptive_gamma.proxy.live_page import add_live_page
+from adaptive_gamma.proxy.live_state import LiveState
 
-__all__ = ["admin_app"]
+__all__ = ["admin_app", "live_feed"]
 
 _LINES_IN_ONE_GO = 1000
 _EXPOSITION = "text/plain; version=0.0.4; charset=utf-8"
 
 
-def admin_app(plane: DataPlane) -> FastAPI:
-    """The application of the admin port."""
+def admin_app(
+    plane: DataPlane, feed: Feed | None = None, cut: Callable[[object], None] = lambda client: None
+) -> FastAPI:
+    """The application of the admin port.
+
+    Args:
+        plane: what it tells of.
+        feed: what the live page is told; None makes one. Whoever stops the process closes it.
+        cut: breaks the connection of a page that reads nothing of it.
+    """
     app = FastAPI(title="adaptive-gamma", version=__version__, redoc_url=None)
 
     @app.get("/livez", response_class=PlainTextResponse, summary="The process runs")
@@ -69,7 +80,13 @@ def admin_app(plane: DataPlane) -> FastAPI:
     async def policy() -> JSONResponse:
         return JSONResponse(_policy_page(plane))
 
+    add_live_page(app, live_feed(plane) if feed is None else feed, cut)
     return app
+
+
+def live_feed(plane: DataPlane) -> Feed:
+    """What the live page of a plane is told."""
+    return Feed(LiveState(plane).sections)
 
 
 async def _paged(page: dict[str, Any], name: str, rows: Iterable[dict[str, Any]]) -> Response:

@@ -80,7 +80,7 @@ class DataPlane:
         """What is known of the places where replicas are found, a row for each; see ``discovered``."""
         self._not_ready: frozenset[str] = frozenset()
         fleet.on_cache_lost = self._cache_lost
-        self._clock = clock
+        self.clock = clock
         self._ending: set[asyncio.Task[None]] = set()
         self.learning = self._new_learning(settings, policy)
         """What acceptance was learned; None where that is switched off."""
@@ -298,7 +298,7 @@ class DataPlane:
     def _new_learning(self, settings: Settings, policy: ServedPolicy) -> FleetLearning | None:
         if not settings.learn.enabled or not isinstance(policy, Policy):
             return None
-        return FleetLearning(settings.learn, policy, _drafters(settings), swap=self.replace_policy, clock=self._clock)
+        return FleetLearning(settings.learn, policy, _drafters(settings), swap=self.replace_policy, clock=self.clock)
 
     def _apply_learning(self, settings: Settings, policy: ServedPolicy) -> None:
         """Go on learning under another configuration, begin, or end."""

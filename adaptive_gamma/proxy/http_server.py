@@ -10,7 +10,7 @@ from typing import Any
 import uvicorn
 
 from adaptive_gamma.errors import ConfigurationError
-from adaptive_gamma.proxy.admin_app import admin_app
+from adaptive_gamma.proxy.admin_app import admin_app, live_feed
 from adaptive_gamma.proxy.client_connection import ClientConnection
 from adaptive_gamma.proxy.data_path import DataPath
 from adaptive_gamma.proxy.data_plane import DataPlane
@@ -22,6 +22,7 @@ _log = logging.getLogger("adaptive_gamma.proxy")
 KEEP_ALIVE_S = 75
 BACKLOG = 4096
 _POLL_S = 0.05
+_STREAMS_END_S = 0.5
 
 
 def _bind(address: str, key: str) -> socket.socket:
@@ -131,16 +132,28 @@ class AdminListener(_Listener):
     """The admin port: the FastAPI application on uvicorn's own HTTP, in the form that limits heads (h11)."""
 
     def __init__(self, plane: DataPlane, address: str) -> None:
+        self._feed = live_feed(plane)
         config = uvicorn.Config(
-            admin_app(plane), http="h11", loop="none", ws="none", lifespan="off", log_config=None, access_log=False,
-            server_header=False, proxy_headers=False, timeout_keep_alive=KEEP_ALIVE_S, backlog=BACKLOG,
+            admin_app(plane, self._feed, self._cut_client), http="h11", loop="none", ws="none", lifespan="off",
+            log_config=None, access_log=False, server_header=False, proxy_headers=False,
+            timeout_keep_alive=KEEP_ALIVE_S, backlog=BACKLOG,
         )  # fmt: skip
         super().__init__(config, address, "admin")
+
+    async def end_streams(self) -> None:
+        """Let the event streams of live pages come to their end; those that are slow about it are left to ``cut``."""
+        self._feed.close()
+        await self._feed.emptied(_STREAMS_END_S)
 
     def cut(self) -> None:
         """Break every connection that is left."""
         for connection in self.connections:
             connection.transport.abort()
+
+    def _cut_client(self, client: object) -> None:
+        for connection in self.connections:
+            if connection.client == client:
+                connection.transport.abort()
 
 
 class ProxyServer:
@@ -183,6 +196,7 @@ class ProxyServer:
         cut = self.data.open_requests
         if cut:
             _log.warning("drain: %d requests were still open and are cut", cut)
+        await self.admin.end_streams()
         for listener in (self.data, self.admin):
             listener.begin_drain()
             listener.cut()

@@ -134,6 +134,17 @@ class ProxyMetrics:
         except KeyError:
             self._decisions[key] = 1
 
+    def decision_counts(self) -> list[tuple[str, str, str, int]]:
+        """(class, pool, reason, decisions) since the start."""
+        return [(*key, count) for key, count in self._decisions.items()]
+
+    def outcome_counts(self) -> dict[str, int]:
+        """Requests since the start by how they ended, those of replicas that are gone left out."""
+        counts: dict[str, int] = {}
+        for (_, _, outcome), count in self._requests.items():
+            counts[outcome] = counts.get(outcome, 0) + count
+        return counts
+
     def retried(self, reason: str) -> None:
         """Count a request that was sent again."""
         self._retries[reason] = self._retries.get(reason, 0) + 1

@@ -184,6 +184,21 @@ class ObservationKeeper:
             },
         }
 
+    def summary(self) -> dict[str, Any] | None:
+        """All requests observed since the start: how many would have gone elsewhere, and their mean predicted time per
+        output token where they went and where they would have gone, in seconds. None before there is one."""
+        requests = sum(self._requests.values())
+        if not requests:
+            return None
+        seconds = dict.fromkeys(_CHOICES, 0.0)
+        for (_, choice), predicted in self._predicted.items():
+            seconds[choice] += predicted
+        return {
+            "requests": requests,
+            "elsewhere": sum(count for (_, elsewhere), count in self._requests.items() if elsewhere == "yes"),
+            **{f"{choice}_tpot_s": round(total / requests, 6) for choice, total in seconds.items()},
+        }
+
     def families(self) -> Iterator[Family]:
         """What the metrics page says of it."""
         yield Family(
