@@ -12,7 +12,9 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from adaptive_gamma._version import __version__
+from adaptive_gamma.cli.dry_run_html import Plots, report_of
 from adaptive_gamma.cli.numbers import FiniteFloat
+from adaptive_gamma.cli.policy.whole_file import refuse_unwritable, write_whole
 from adaptive_gamma.cli.traces import TRACE_HELP, class_named, open_trace, trace_summary, workload_summary
 from adaptive_gamma.errors import ConfigurationError
 from adaptive_gamma.policy import load_policy
@@ -122,6 +124,15 @@ def _wrapped(lines: Sequence[str], width: int = 76) -> Iterator[str]:
 @click.option(
     "--slo-tpot", type=FiniteFloat(0, min_open=True), metavar="S", help="The decision's limit on time per output token."
 )
+@click.option(
+    "--html",
+    "html_file",
+    metavar="FILE",
+    help="Write a report with plots, too: a page that needs nothing but a browser.",
+)
+@click.option(
+    "--no-what-if", is_flag=True, help="Leave other sizes of the pools out of that report; each of them is a run more."
+)
 def command(
     policy_file: str,
     fleet_file: str | None,
@@ -138,6 +149,8 @@ def command(
     scrape_interval: float,
     prefill_budget: int,
     slo_tpot: float | None,
+    html_file: str | None,
+    no_what_if: bool,
 ) -> None:
     """Replay arrivals through the proxy's own decision, engine step by engine step, against every fixed gamma, plain
     replicas, least-loaded routing, round robin and an oracle.
@@ -147,7 +160,9 @@ def command(
     excess of mean latency over the oracle's. The oracle mixes all classes on each replica: a fleet that keeps them
     apart can come out slightly better.
     """
-    policy: ReplayPolicy = load_policy(policy_file)
+    if html_file is not None:
+        refuse_unwritable(html_file)
+    policy = load_policy(policy_file)
     plans = default_fleet(policy) if fleet_file is None else read_fleet(fleet_file)
     registry = routing_policies(policy.max_gamma)
     chosen = select([name.strip() for name in only.split(",") if name.strip()] if only else [], registry)
@@ -165,7 +180,8 @@ def command(
         DecisionLimits(slo_tpot_s=slo_tpot),
         prefill_budget,
     )
-    runs = _run_all(world, chosen)
+    plots = None if html_file is None else Plots(world, chosen)
+    runs = _run_all(world, chosen, plots)
     figures = with_regret({run.name: policy_figures(run, workload) for run in runs})
     document = {
         "schema": SCHEMA,
@@ -188,6 +204,11 @@ def command(
         "meaning": {"policies": {run.name: run.meaning for run in runs}, "figures": FIGURES},
         "policies": figures,
     }
+    if html_file is not None and plots is not None:
+        with _progress() as progress:
+            report = report_of(document, plots, policy, None if no_what_if else progress)
+        write_whole(html_file, report)
+        click.echo(f"{html_file}: written", err=True)
     if as_json:
         click.echo(json.dumps(document, indent=2, allow_nan=False))
     else:
@@ -216,7 +237,7 @@ def _survival(first: float, plateau: float) -> list[float]:
     return [first * plateau**i for i in range(LARGEST_GAMMA)]
 
 
-def _run_all(world: World, chosen: Sequence[RoutingPolicy]) -> list[PolicyRun]:
+def _run_all(world: World, chosen: Sequence[RoutingPolicy], plots: Plots | None) -> list[PolicyRun]:
     requests = len(world.workload)
     with _progress() as progress:
         overall = progress.add_task("policies", total=len(chosen))
@@ -227,7 +248,9 @@ def _run_all(world: World, chosen: Sequence[RoutingPolicy]) -> list[PolicyRun]:
             def advance(done: int, task: Any = task) -> None:
                 progress.update(task, completed=done)
 
-            runs.append(replay(world, routing, advance))
+            runs.append(replay(world, routing, advance, None if plots is None else plots.timeline(routing.name)))
+            if plots is not None:
+                plots.ran(runs[-1])
             progress.remove_task(task)
             progress.advance(overall)
     return runs

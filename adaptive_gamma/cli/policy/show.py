@@ -6,6 +6,7 @@ import json
 
 import click
 
+from adaptive_gamma.cli.policy.whole_file import write_whole
 from adaptive_gamma.errors import ConfigurationError, nearest
 from adaptive_gamma.policy import CLASS_ALIASES, load_policy
 from adaptive_gamma.policy.render import policy_summary, policy_tables
@@ -23,7 +24,12 @@ __all__ = ["show_command"]
     metavar="FILE",
     help="Draw speed-up against batch, with measured points and crossings: FILE.png or FILE.svg.",
 )
-def show_command(policy_file: str, request_class: str | None, as_json: bool, plot_file: str | None) -> None:
+@click.option(
+    "--html", "html_file", metavar="FILE", help="Write the policy as a page that needs nothing but a browser."
+)
+def show_command(
+    policy_file: str, request_class: str | None, as_json: bool, plot_file: str | None, html_file: str | None
+) -> None:
     """Print a policy's table: best gamma by load, and what each gamma gains over plain decoding."""
     policy = load_policy(policy_file)
     classes = policy.classes
@@ -42,6 +48,13 @@ def show_command(policy_file: str, request_class: str | None, as_json: bool, plo
 
         plot_policy(policy, classes, plot_file)
         click.echo(f"{plot_file}: drawn", err=as_json)
+    if html_file is not None:
+        from adaptive_gamma.cli.policy.picture import policy_document
+        from adaptive_gamma.page import report_page
+
+        page = report_page(f"{policy.name}: policy", "policy_report.js", policy_document(policy, classes))
+        write_whole(html_file, page)
+        click.echo(f"{html_file}: written", err=as_json)
     if as_json:
         stored = policy.table.model_dump()
         stored["classes"] = {c: stored["classes"][c] for c in classes}

@@ -2,13 +2,31 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 from pathlib import Path
 
 from adaptive_gamma.errors import ConfigurationError
 
-__all__ = ["write_whole"]
+__all__ = ["refuse_unwritable", "write_whole"]
+
+
+def refuse_unwritable(name: str) -> None:
+    """Find out before long work that a file could not be written: its folder is missing or closed, or it is a folder.
+
+    Raises ConfigurationError, as ``write_whole`` does.
+    """
+    path = Path(os.path.realpath(name))
+    problem = None
+    if path.is_dir():
+        problem = errno.EISDIR
+    elif not path.exists() and not path.parent.is_dir():
+        problem = errno.ENOENT
+    elif not os.access(path if path.exists() and not path.is_file() else path.parent, os.W_OK):
+        problem = errno.EACCES
+    if problem is not None:
+        raise ConfigurationError(name, "", f"cannot be written: {os.strerror(problem)}")
 
 
 def write_whole(name: str, text: str) -> None:

@@ -4,7 +4,7 @@ import { h } from "./dom.js";
 import { scaleOf } from "./scale.js";
 
 const LABEL_HEIGHT = 13;
-const LETTER = 6.3;
+const LETTER = 6.9;
 
 /**
  * The chart as an `svg` element, with `toX(pixel)`, the x value under a pixel of its width.

@@ -1,21 +1,21 @@
 // The last decisions, and how their reasons were shared out.
 
 import { h } from "./dom.js";
-import { duration, percent, plural, significant, whole } from "./format.js";
+import { change, duration, percent, plural, whole } from "./format.js";
 import { gammaClass } from "./gamma_map.js";
 import { recentDecisions } from "./history.js";
 import { byReason, meaningOf, reasonClass } from "./reasons.js";
 import { dataTable, shareBar, unknownText } from "./table.js";
 
 const COLUMNS = [
-  { label: "Time" },
+  { label: "Time", class: "wide-only" },
   { label: "Class" },
   { label: "Sent to" },
   { label: "Gamma", numeric: true },
   { label: "Reason" },
   { label: "Time per token", numeric: true, class: "wide-only", title: "predicted there" },
-  { label: "Next best", class: "wide-only", title: "and what it would have cost more, the delay of others counted" },
-  { label: "Outcome" },
+  { label: "Next best", class: "wide-only", title: "and what it would have cost, the delay of others counted, against the one chosen" },
+  { label: "Outcome", class: "wide-only" },
 ];
 
 export function decisionsPanel(view) {
@@ -31,7 +31,7 @@ export function decisionsPanel(view) {
     made
       ? h("div", { class: "reason-share" },
         shareBar(reasons.map(([name, count]) => ({ value: count, class: reasonClass(name), name: `${name}: ${whole(count)}` })), { name: `Reasons of the last ${whole(made)} decisions: ${reasons.map(([name, count]) => `${name} ${percent(count / made)}`).join(", ")}` }),
-        h("ul", { class: "legend" }, reasons.map(([name, count]) => h("li", { key: name, title: meaningOf(name) }, h("i", { class: `key ${reasonClass(name)}`, "aria-hidden": "true" }), h("b", null, name), ` ${percent(count / made)} `, h("span", { class: "soft" }, meaningOf(name))))))
+        h("ul", { class: "legend" }, reasons.map(([name, count]) => h("li", { key: name, title: meaningOf(name) }, h("i", { class: `key ${reasonClass(name)}`, "aria-hidden": "true" }), h("b", null, name), ` ${percent(count / made)} `, h("span", { class: "soft wide-only" }, meaningOf(name))))))
       : null,
     dataTable({
       caption: "The last decisions, newest first", columns: COLUMNS, box: "middle", dense: true,
@@ -54,7 +54,7 @@ function decisionRow(each, i, state) {
       h("span", { title: meaningOf(each.reason) }, h("i", { class: `key ${reasonClass(each.reason)}`, "aria-hidden": "true" }), each.reason),
       duration(each.tpot_s),
       next
-        ? [next.replica, h("small", { class: "soft" }, each.cost_s > 0 ? ` ${significant(100 * (next.cost_s / each.cost_s - 1), 2)} % more` : "")]
+        ? [next.replica, h("small", { class: "soft" }, each.cost_s > 0 ? ` ${change(next.cost_s / each.cost_s - 1)}` : "")]
         : h("span", { class: "soft" }, each.excluded ? `none: ${plural(each.excluded, "replica")} ruled out` : "none"),
       outcome(each, state),
     ],

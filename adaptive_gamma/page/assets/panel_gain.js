@@ -29,9 +29,9 @@ export function gainPanel(view, sheet) {
     plot(sheet, {
       id: "gain",
       name: "Tokens per second in force, plain, and with the best fixed gamma, over the time watched",
-      height: 210,
+      height: 220,
       draw: () => ({
-        x: { domain: [-WATCHED_S, 0], format: (tick) => (tick === 0 ? "now" : `${tick / 60} min`), ticks: [-300, -240, -180, -120, -60, 0], tickRoom: 50 },
+        x: { domain: [-WATCHED_S, 0], format: (tick) => (tick === 0 ? "now" : `\u2212${-tick / 60} min`), ticks: [-300, -240, -180, -120, -60, 0], tickRoom: 50 },
         y: { domain: [0, high], format: compact, label: "tokens/s" },
         lines,
       }),

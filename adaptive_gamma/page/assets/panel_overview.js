@@ -26,8 +26,8 @@ export function overview(view) {
         observed ? `observed; ${percent(observed.ratio)} of the predicted` : "no engine shows it yet"),
       tile("Gain over plain", watched ? change(watched.overPlain) : null,
         watched ? `priced, last ${duration(watched.seconds)} watched` : idleWords(state), tone(watched && watched.overPlain)),
-      tile("Over the best fixed gamma", watched && watched.overBest !== null ? change(watched.overBest) : null,
-        watched && watched.best !== null ? `gamma ${watched.best}, chosen with hindsight` : idleWords(state),
+      tile("Over best fixed gamma", watched && watched.overBest !== null ? change(watched.overBest) : null,
+        watched && watched.best !== null ? `gamma ${watched.best}, with hindsight` : idleWords(state),
         tone(watched && watched.overBest)),
       tile("Sent to speculative", made ? percent(speculative / made) : null,
         recent.seconds > 0 ? `${significant(made / recent.seconds)} decisions per second` : "decisions per second: unknown"),
@@ -77,7 +77,7 @@ export function troubles(view) {
   add("bad", "Load unknown, the last reading is too old", names((each) => each.healthy && !each.fresh && each.age_s !== null));
   add("warn", "Never read", names((each) => each.age_s === null && each.error === null));
   for (const reason of new Set(replicas.map((each) => each.error).filter(Boolean))) {
-    add("warn", `Metrics cannot be read (${reason})`, names((each) => each.error === reason));
+    add("warn", `Metrics cannot be read (${reason})`, names((each) => each.error === reason && each.healthy));
   }
   add("bad", "Speculation loses: fewer tokens per second than plain decoding is priced at", names((each) => each.pool === "speculative" && each.step !== null && isKnown(each.step.gain_over_plain) && each.step.gain_over_plain < 0));
   add("warn", "Steps do not take the predicted time", replicas.filter((each) => each.step && each.step.flagged).map((each) =>

@@ -44,8 +44,8 @@ function learnedPlots(learned, sheet) {
   const drafter = chosenOf(sheet, "drafter", drafters, learned.drafter);
   const classes = Object.entries(learned.drafters[drafter]);
   return [
-    h("p", { class: "note" }, "Conditional: accepted at a position, given that the one before was. ",
-      swatch("prior-line", "what the policy believes"), swatch("band-key", "the room it leaves"), swatch("force-line", "learned, with its standard error")),
+    h("p", { class: "note" }, "Conditional: accepted at a position, given that the one before was."),
+    h("p", { class: "legend" }, swatch("prior-line", "what the policy believes"), swatch("band-key", "the room it leaves"), swatch("force-line", "learned, with its standard error")),
     h("div", { class: "multiples" }, classes.map(([name, each], i) => h("div", { key: name, class: "multiple" }, acceptancePlot(name, each, i, drafter, sheet)))),
   ];
 }

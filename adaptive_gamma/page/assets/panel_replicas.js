@@ -13,7 +13,7 @@ const COLUMNS = [
   { label: "Last minute", class: "wide-only", title: "the batch, second by second" },
   { label: "Open here", sort: "open", numeric: true, class: "wide-only", title: "requests this proxy has open there" },
   { label: "KV", sort: "kv", numeric: true, class: "wide-only", title: "share of the KV cache in use" },
-  { label: "Read", sort: "age", numeric: true, title: "since the metrics were last read" },
+  { label: "Read", sort: "age", numeric: true, class: "wide-only", title: "since the metrics were last read" },
   { label: "Tokens/step", sort: "tokens", numeric: true, class: "wide-only", title: "tokens a sequence gets from a step, observed" },
   { label: "Step time", sort: "step", numeric: true, class: "wide-only", title: "observed over predicted" },
   { label: "Over plain", sort: "gain", numeric: true, title: "observed tokens per second over what plain decoding is priced at" },
@@ -72,7 +72,7 @@ function replicaRow(each, view, sheet, most) {
     cells: [
       h("button", { type: "button", class: "name", "aria-pressed": chosen ? "true" : "false", title: each.name, onclick: choose },
         h("span", null, each.name)),
-      h("span", { class: `state ${kind}` }, h("i", { class: `dot-mark ${kind}`, "aria-hidden": "true" }), word),
+      h("span", { class: `state ${kind}` }, h("i", { class: `dot-mark ${kind}`, "aria-hidden": "true" }), h("span", { class: "state-word" }, word)),
       gammaCell(each),
       loadBar(each, most),
       spark(view.history.loads.get(each.name) || [], most),
@@ -173,7 +173,7 @@ function ordered(replicas, sorted) {
 
 function detail(view, sheet) {
   const name = sheet.choices.get("replica");
-  if (!name) return h("p", { class: "note" }, "Choose a replica to see all of it, and its own curve below.");
+  if (!name) return h("p", { class: "note" }, "Choose a replica to see all of it, and its own curve above.");
   const each = view.state.replicas.find((one) => one.name === name);
   if (!each) return h("p", { class: "note" }, `${name} is no longer part of the fleet.`);
   const step = each.step;

@@ -49,7 +49,7 @@ export function tauPanel(view, sheet) {
     plot(sheet, {
       id: "tau",
       name: `Time per output token of class ${kind} against the batch, for each replica`,
-      height: 300,
+      height: 350,
       draw: () => ({
         x: { domain: [1, end], scale: "log2", format: (tick) => whole(tick), label: "sequences in the batch" },
         y: { domain: [0, high], format: (tick) => compact(tick * 1000), label: "ms per output token" },

@@ -31,7 +31,7 @@ from adaptive_gamma.simulation.replay.gamma_choice import GammaChoice, HeldGamma
 from adaptive_gamma.simulation.replay.pricing import StepPrices
 from adaptive_gamma.simulation.replay.workload import AcceptanceDraws, PrefixTable, Workload
 
-__all__ = ["DraftRun", "Replica", "ReplicaTotals", "Report", "RunLog"]
+__all__ = ["DraftRun", "Replica", "ReplicaTotals", "Report", "RunLog", "StepRecord"]
 
 
 class DraftRun(NamedTuple):
@@ -45,6 +45,10 @@ class DraftRun(NamedTuple):
 
 Report: TypeAlias = Callable[[int, Sequence[DraftRun], float], None]
 """Told of each finished request: its number, its steps that drafted, and when."""
+
+
+StepRecord: TypeAlias = Callable[[float, float, int, int], None]
+"""Told of steps that are all alike: when they began and ended, in seconds, their decoding sequences and their gamma."""
 
 
 @dataclass(slots=True)
@@ -94,6 +98,7 @@ class Replica:
         policy: its expectation of acceptance, for ``ReplicaTotals.predicted_accepted``.
         log: where the times go.
         report: told how the drafts of each finished request fared, as an engine's answer may say.
+        record: told of every stretch of equal steps, as it has been done.
     """
 
     def __init__(
@@ -107,6 +112,7 @@ class Replica:
         policy: PolicyPrices,
         log: RunLog,
         report: Report | None = None,
+        record: StepRecord | None = None,
     ) -> None:
         self.name = name
         self.totals = ReplicaTotals()
@@ -120,6 +126,7 @@ class Replica:
         self._policy = policy
         self._log = log
         self._report = report
+        self._record = record
         self._watching = choice if isinstance(choice, WatchingChoice) else None
         self._review = False
         self._clock = 0.0
@@ -244,6 +251,8 @@ class Replica:
         totals.steps += steps
         totals.sequence_steps += steps * batch
         totals.sequence_s += (end - self._clock) * batch
+        if self._record is not None:
+            self._record(self._clock, end, batch, max(self._key, 0))
         if self._watching is not None and batch:
             self._review |= self._watching.saw(self._mean_accepted(steps))
         if self._key > 0:

@@ -20,6 +20,7 @@ from adaptive_gamma.simulation.replay.pricing import ReplayPolicy, StepPrices, s
 from adaptive_gamma.simulation.replay.replica import ReplicaTotals, RunLog
 from adaptive_gamma.simulation.replay.scrape import ScrapeRule
 from adaptive_gamma.simulation.replay.session import Session
+from adaptive_gamma.simulation.replay.timeline import Timeline
 from adaptive_gamma.simulation.replay.workload import AcceptanceDraws, Workload
 
 __all__ = ["DEFAULT_PREFILL_BUDGET", "PolicyRun", "World", "replay", "run_session"]
@@ -103,18 +104,26 @@ class World:
         return self._oracle
 
 
-def replay(world: World, routing: RoutingPolicy, on_progress: Callable[[int], None] = lambda done: None) -> PolicyRun:
+def replay(
+    world: World,
+    routing: RoutingPolicy,
+    on_progress: Callable[[int], None] = lambda done: None,
+    timeline: Timeline | None = None,
+) -> PolicyRun:
     """Run one policy over the workload.
 
     Args:
         world: what is replayed.
         routing: the policy.
         on_progress: called now and then with the number of requests sent so far.
+        timeline: keeps what the replicas did over time; it changes nothing.
 
     Raises:
         NoReplica: the policy found no replica for a request.
     """
-    session = Session(world, routing.fleet(world.plans, world.oracle), routing.route(world.policy, world.limits))
+    session = Session(
+        world, routing.fleet(world.plans, world.oracle), routing.route(world.policy, world.limits), timeline=timeline
+    )
     return run_session(session, routing.name, routing.meaning, on_progress)
 
 

@@ -14,6 +14,7 @@ from adaptive_gamma.simulation.replay.scrape import Scraper
 
 if TYPE_CHECKING:
     from adaptive_gamma.simulation.replay.run import World
+    from adaptive_gamma.simulation.replay.timeline import Timeline
 
 __all__ = ["Session", "SessionReport", "Tender"]
 
@@ -42,6 +43,7 @@ class Session:
         route: where requests go.
         tender: looks after the fleet; without one, scrapes that nobody would see are left out.
         report: told how the drafts of each finished request fared.
+        timeline: told of the steps of each replica.
     """
 
     def __init__(
@@ -52,6 +54,7 @@ class Session:
         *,
         tender: Tender | None = None,
         report: SessionReport | None = None,
+        timeline: Timeline | None = None,
     ) -> None:
         self.world = world
         self.log = RunLog.empty(len(world.workload))
@@ -60,6 +63,7 @@ class Session:
             Replica(
                 e.name, e.choice, e.max_num_seqs, world.workload, world.draws, world.prices, world.policy, self.log,
                 None if report is None else partial(report, i),
+                None if timeline is None else timeline.recorder(e.name),
             )
             for i, e in enumerate(engines)
         ]  # fmt: skip
