@@ -1,14 +1,15 @@
 """Many simulated engines in one process, and clients that ask a proxy in front of them: what the live page is shown.
 
-``python -m tests.browser.simulated_fleet FOLDER COUNT CLIENTS`` writes FOLDER/config.yaml and FOLDER/policy.yaml, prints
-``ready``, reads the proxy's data port as a line, and then serves and asks until it is killed. Steps take about a tenth
-of a second, so that 64 engines that all decode are little work.
+``python -m tests.browser.simulated_fleet FOLDER COUNT CLIENTS`` writes FOLDER/config.yaml and FOLDER/policy.yaml,
+prints ``ready``, reads the proxy's data port as a line, and then serves and asks until it is killed. Steps take about a
+tenth of a second, so that 64 engines that all decode are little work.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import random
 import sys
 from dataclasses import dataclass
@@ -43,7 +44,7 @@ INPUTS = {
     "default_class": "unsure",
     "limits": {"max_gamma": 7, "max_batch": 256, "context_buckets": [512, 2048, 8192], "zero_gamma_tax": 0.07},
 }
-CODE = "def merge(a: list[int], b: list[int]) -> list[int]:\\n    result = []\\n    while a and b:\\n        "
+CODE = "def merge(a: list[int], b: list[int]) -> list[int]:\n    result = []\n    while a and b:\n        "
 PROSE = "Tell me what it was like to walk through the old town on a rainy evening in November, and whom you met."
 GAMMAS: tuple[int | GammaSchedule, ...] = (5, 4, 3, 5, GammaSchedule([(1, 4, 6), (5, 12, 4), (13, 64, 2)]))
 
@@ -88,7 +89,7 @@ def engines_of(count: int, policy: Policy) -> list[tuple[str, SimulatedEngine]]:
         if i == 4:
             clock = SlowClock(clock, 1.6)
         faults = Faults(metrics="html") if i == 7 else Faults()
-        rates = [0.86, 0.8, 0.78, 0.75, 0.72, 0.7, 0.68] if i != 3 else [0.5, 0.4, 0.35, 0.3, 0.3, 0.3, 0.3]
+        rates = [0.9, 0.85, 0.85, 0.85, 0.85, 0.85, 0.85] if i != 3 else [0.5, 0.4, 0.35, 0.3, 0.3, 0.3, 0.3]
         settings = EngineSettings(
             gamma=GAMMAS[i % len(GAMMAS)] if speculative else None,
             step_clock=clock,
@@ -105,10 +106,9 @@ async def _ask(port: int, draw: random.Random) -> None:
     """One request after another, on a connection of its own each."""
     while True:
         code = draw.random() < 0.55
-        body = (
-            '{"model": "simulated", "stream": true, "max_tokens": %d, "messages": [{"role": "user", "content": "%s"}]}'
-            % (draw.randrange(60, 260), CODE if code else PROSE)
-        ).encode()
+        wanted = {"role": "user", "content": CODE if code else PROSE}
+        asked = {"model": "simulated", "stream": True, "max_tokens": draw.randrange(60, 260), "messages": [wanted]}
+        body = json.dumps(asked).encode()
         head = (
             f"POST /v1/chat/completions HTTP/1.1\r\nhost: a\r\nconnection: close\r\ncontent-type: application/json\r\n"
             f"content-length: {len(body)}\r\n\r\n"
@@ -127,7 +127,7 @@ async def _ask(port: int, draw: random.Random) -> None:
 
 
 async def _main(folder: Path, count: int, clients: int) -> None:
-    app.metrics_page = short_page
+    setattr(app, "metrics_page", short_page)  # noqa: B010  # a name that the module does not export
     policy = slow_policy()
     (folder / "policy.yaml").write_text(policy_yaml(policy))
     async with contextlib.AsyncExitStack() as stack:

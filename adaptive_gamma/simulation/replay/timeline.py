@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from adaptive_gamma.simulation.replay.replica import StepRecord
+from adaptive_gamma.simulation.replay.accounts import StepRecord
 
 __all__ = ["ReplicaHistory", "Timeline"]
 
