@@ -17,7 +17,7 @@ import { applyTheme, storedTheme, themeSwitch } from "./theme.js";
 const root = document.getElementById("app");
 const sections = { policy: null, curves: null, learned: null, decisions: [], state: null };
 const history = newHistory();
-const page = { theme: storedTheme(), connection: { state: "connecting", retryAt: null, why: "" }, heardAt: null, held: null, said: "", drawn: 0 };
+const page = { theme: storedTheme(), connection: { state: "connecting", retryAt: null, why: "" }, heardAt: null, held: null, faults: new Set() };
 let scheduled = false;
 
 const sheet = newSheet(redraw);
@@ -30,7 +30,6 @@ function redraw() {
 
 function draw() {
   scheduled = false;
-  page.drawn += 1;
   const view = page.held || { ...sections, history };
   const whole = view.state !== null && view.policy !== null && view.curves !== null;
   patch(root, [
@@ -45,13 +44,29 @@ function draw() {
   watchPlots(sheet, root);
 }
 
+const PANELS = [
+  ["Time per output token", "two-thirds", tauPanel], ["What acting gains", "third", gainPanel], ["Replicas", "wide", replicasPanel],
+  ["Policy map", "wide", policyPanel], ["Acceptance by position", "wide", acceptancePanel], ["Last decisions", "two-thirds", decisionsPanel],
+  ["Predicted against observed", "third", costPanel],
+];
+
 function body(view) {
   return [
-    overview(view),
-    attention(view),
-    h("div", { class: "grid" }, tauPanel(view, sheet), gainPanel(view, sheet), replicasPanel(view, sheet), policyPanel(view, sheet),
-      acceptancePanel(view, sheet), decisionsPanel(view), costPanel(view, sheet)),
+    guarded("At a glance", "", overview, view),
+    guarded("What needs a look", "", attention, view),
+    h("div", { class: "grid" }, PANELS.map(([title, width, panel]) => guarded(title, width, panel, view))),
   ];
+}
+
+/** A panel; where it meets a fault of ours that is told in its place, and the others go on. */
+function guarded(title, width, panel, view) {
+  try {
+    return panel(view, sheet);
+  } catch (fault) {
+    if (!page.faults.has(title)) console.error(title, fault);
+    page.faults.add(title);
+    return h("section", { class: `card ${width}` }, h("h2", null, title), h("p", { class: "note" }, `This part cannot be drawn now: ${fault.message}`));
+  }
 }
 
 function topBar(view) {
@@ -95,7 +110,12 @@ function announcement(view, whole) {
   if (page.connection.state === "lost") return "Connection lost";
   if (!whole) return "Connecting";
   if (page.held) return "Held still";
-  const count = troubles(view).length;
+  let count = 0;
+  try {
+    count = troubles(view).length;
+  } catch {
+    return "Live";
+  }
   return `Live. ${count ? `${plural(count, "matter needs", "matters need")} a look` : "Nothing needs a look"}`;
 }
 
