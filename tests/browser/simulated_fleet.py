@@ -2,7 +2,7 @@
 
 ``python -m tests.browser.simulated_fleet FOLDER COUNT CLIENTS`` writes FOLDER/config.yaml and FOLDER/policy.yaml,
 prints ``ready``, reads the proxy's data port as a line, and then serves and asks until it is killed. Steps take about a
-tenth of a second, so that 64 engines that all decode are little work.
+fifth of a second, so that 64 engines that all decode are little work.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ from adaptive_gamma.simulation.engine import (
 )
 
 INPUTS = {
-    "step_time": {"kind": "linear", "fixed_seconds": 0.09, "seconds_per_token": 0.0015},
-    "drafter": {"kind": "autoregressive", "family": "eagle3", "pass_seconds": 0.006},
+    "step_time": {"kind": "linear", "fixed_seconds": 0.18, "seconds_per_token": 0.003},
+    "drafter": {"kind": "autoregressive", "family": "eagle3", "pass_seconds": 0.012},
     "classes": {
         "structured": {"reading": "unconditional", "two_parameter": {"first": 0.9, "plateau": 0.85}},
         "chat": {"reading": "unconditional", "two_parameter": {"first": 0.7, "plateau": 0.62}},
@@ -107,7 +107,7 @@ async def _ask(port: int, draw: random.Random) -> None:
     while True:
         code = draw.random() < 0.55
         wanted = {"role": "user", "content": CODE if code else PROSE}
-        asked = {"model": "simulated", "stream": True, "max_tokens": draw.randrange(60, 260), "messages": [wanted]}
+        asked = {"model": "simulated", "stream": True, "max_tokens": draw.randrange(40, 160), "messages": [wanted]}
         body = json.dumps(asked).encode()
         head = (
             f"POST /v1/chat/completions HTTP/1.1\r\nhost: a\r\nconnection: close\r\ncontent-type: application/json\r\n"

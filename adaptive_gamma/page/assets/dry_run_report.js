@@ -83,7 +83,7 @@ function fleetWords() {
 }
 
 const FIGURES = [
-  ["Latency", "mean_latency_s", duration], ["p99", "p99_latency_s", duration], ["TTFT", "mean_ttft_s", duration], ["p99", "p99_ttft_s", duration],
+  ["Latency", "mean_latency_s", duration], ["p99", "p99_latency_s", duration, "Latency"], ["TTFT", "mean_ttft_s", duration], ["p99", "p99_ttft_s", duration, "TTFT"],
   ["TPOT", "mean_tpot_ms", (value) => (isKnown(value) ? duration(value / 1000) : "unknown")], ["Tokens/s", "tokens_per_second", (value) => significant(value, 4)],
   ["Gamma", "mean_gamma", (value) => fixed(value, 2)], ["Busy", "gpu_busy_share", (value) => percent(value)],
 ];
@@ -107,8 +107,8 @@ function regretSection(sheet) {
       : "Regret is unknown: the oracle was not run (--only)."),
     dataTable({
       caption: "Figures of each way to run the fleet", sorted,
-      columns: [{ label: "Policy", sort: "name" }, { label: "Over oracle", sort: "regret", numeric: true }, { label: "", class: "wide-only" },
-        ...FIGURES.map(([label, key]) => ({ label, sort: key, numeric: true, title: dryRun.meaning.figures[key], class: ["mean_latency_s", "p99_latency_s"].includes(key) ? "" : "wide-only" }))],
+      columns: [{ label: "Policy", sort: "name" }, { label: "Over oracle", sort: "regret", numeric: true }, { label: "", before: "Over oracle, as a bar", class: "wide-only" },
+        ...FIGURES.map(([label, key, , before]) => ({ label, before, sort: key, numeric: true, title: dryRun.meaning.figures[key], class: ["mean_latency_s", "p99_latency_s"].includes(key) ? "" : "wide-only" }))],
       rows: order.map((name) => ({
         key: name, class: name === "adaptive" ? "strong" : "",
         cells: [h("span", { title: dryRun.meaning.policies[name] }, h("i", { class: `key ${policyColour(name)}`, "aria-hidden": "true" }), name),
@@ -237,7 +237,7 @@ function shareSection() {
   return section("share", "Share per pool", "half", null,
     dataTable({
       caption: "Share of the requests that went to speculative and to plain replicas", dense: true, hideCaption: true,
-      columns: [{ label: "Policy" }, { label: "Speculative", numeric: true }, { label: "" }, { label: "Plain", numeric: true }],
+      columns: [{ label: "Policy" }, { label: "Speculative", numeric: true }, { label: "", before: "As a bar" }, { label: "Plain", numeric: true }],
       rows: names.map((name) => {
         const { speculative, plain } = figuresOf[name].share_per_pool;
         return { key: name, class: name === "adaptive" ? "strong" : "", cells: [name, percent(speculative), h("span", { class: "pool-bar" }, shareBar([{ value: speculative, class: "spec", name: `speculative ${percent(speculative)}` }, { value: plain, class: "plain", name: `plain ${percent(plain)}` }], { name: `${name}: ${percent(speculative)} speculative`, height: 10 })), percent(plain)] };

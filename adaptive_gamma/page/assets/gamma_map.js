@@ -80,11 +80,11 @@ function presentDots(present, x, left, aside, width) {
   const base = STRIP - 11;
   const marks = [];
   for (const [column, stack] of columns) {
-    const px = Math.min(column * 8, width - 5);
+    const px = Math.min(Math.max(column * 8, 4), width - 5);
     stack.slice(0, 4).forEach((each, i) => {
       const crowd = i === 3 && stack.length > 4;
       marks.push(crowd
-        ? h("text", { class: "more-dots", x: px, y: base - i * 8 + 3, "text-anchor": "middle" }, `+${stack.length - 3}`)
+        ? h("text", { class: "more-dots", x: Math.min(Math.max(px, 13), width - 13), y: base - i * 8 + 3, "text-anchor": "middle" }, `+${stack.length - 3}`)
         : h("circle", { class: `now ${each.speculative ? "spec" : "plain"}`, cx: px, cy: base - i * 8, r: 3.4 }, h("title", null, each.title)));
     });
   }

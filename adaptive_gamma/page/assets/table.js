@@ -3,7 +3,7 @@
 import { h } from "./dom.js";
 
 /**
- * columns: {label, numeric, title, sort (a key), class}. rows: {key, cells, class}; the first cell heads its row.
+ * columns: {label, before (words of the label that are only heard), numeric, title, sort (a key), class}. rows: {key, cells, class}; the first cell heads its row.
  * With `sorted` ({by, down, set}) the heads of columns with a `sort` are buttons.
  */
 export function dataTable({ caption, columns, rows, hideCaption = true, sorted = null, box = null, empty = "nothing yet", dense = false }) {
@@ -20,11 +20,12 @@ export function dataTable({ caption, columns, rows, hideCaption = true, sorted =
 
 function headCell(column, i, sorted) {
   const attributes = { key: `c${i}`, scope: "col", class: cellClass(column), title: column.title || null };
-  if (!sorted || !column.sort) return h("th", attributes, column.label);
+  const label = [column.before ? h("span", { class: "unseen" }, `${column.before} `) : null, column.label];
+  if (!sorted || !column.sort) return h("th", attributes, label);
   const mine = sorted.by === column.sort;
   return h("th", { ...attributes, "aria-sort": mine ? (sorted.down ? "descending" : "ascending") : null },
     h("button", { type: "button", class: "sort", onclick: () => sorted.set(column.sort, mine ? !sorted.down : Boolean(column.numeric)) },
-      column.label, h("i", { class: `arrow ${mine ? (sorted.down ? "down" : "up") : ""}`, "aria-hidden": "true" })));
+      label, h("i", { class: `arrow ${mine ? (sorted.down ? "down" : "up") : ""}`, "aria-hidden": "true" })));
 }
 
 function bodyCell(cell, column, i) {
