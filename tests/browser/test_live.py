@@ -136,7 +136,7 @@ def test_names_from_outside_are_only_text(browser: Browser) -> None:
 def test_a_lost_connection_is_told_and_found_again(browser: Browser) -> None:
     page, served = ScriptedPage(), ExitStack()
     served.enter_context(page.serving())
-    with served, watched(browser, page.address) as seen:
+    with served, watched(browser, page.address, bypass_csp=True) as seen:
         live(seen.page)
         port = page.port
         served.close()
@@ -145,6 +145,7 @@ def test_a_lost_connection_is_told_and_found_again(browser: Browser) -> None:
         expect(seen.page.get_by_role("status")).to_have_text("Connection lost")
         expect(seen.page.locator("button.name").first).to_be_visible()
         seen.shot("connection-lost")
+        assert axe_violations(seen) == []
         page.rows = [replica_row("spec-9")]
         with page.serving(port):
             seen.page.evaluate("document.querySelector('.banner button')?.click()")  # unless it has by itself

@@ -88,7 +88,7 @@ def test_the_reports_own_policy_is_kept_and_nothing_is_asked_for(browser: Browse
         page.locator("label", has_text="8,192 tokens").click()
         expect(page.get_by_text("context of 8,192 tokens").first).to_be_visible()
         page.locator("summary").first.click()
-        expect(page.get_by_role("table", name="Load over time")).to_be_visible()
+        expect(page.get_by_role("table", name="Load over time", exact=True)).to_be_visible()
         page.locator('[data-plot="gamma"]').hover()
         expect(page.locator('[data-plot="gamma"] + .readout b')).to_be_visible()
         assert seen.odd_words() == []

@@ -1,7 +1,7 @@
 // The event stream: read, found dead where it is silent, and opened again, sooner or later.
 
 const SECTIONS = ["policy", "curves", "learned", "decisions", "state"];
-const SILENT_MS = 6000;
+const SILENT_MS = 10000;
 const LONGEST_WAIT_MS = 15000;
 const HIDDEN_MS = 60000;
 
