@@ -36,6 +36,9 @@
       if (across > 1.5 && down > 3.5) found.push(`"${text}" and "${other}" overlap (${chart.getAttribute('aria-label')})`);
     }));
   }
+  for (const box of document.querySelectorAll('#replicas .table-box, .table-box.middle')) {
+    if (box.scrollWidth > box.clientWidth + 1) found.push(`a table is ${box.scrollWidth} wide in ${box.clientWidth}: ${box.getAttribute('aria-label')}`);
+  }
   const rows = (list) => list.map((element) => [element, element.getBoundingClientRect()]).filter(([, box]) => box.width && box.height);
   const cards = rows([...document.querySelectorAll('.card, .tile, .attention')]);
   cards.forEach(([one, a], i) => cards.slice(i + 1).forEach(([other, b]) => {

@@ -36,8 +36,10 @@ export function duration(seconds) {
   return `${significant(seconds / 3600)} h`;
 }
 
-export function milliseconds(seconds) {
-  return isKnown(seconds) ? significant(seconds * 1000) : UNKNOWN;
+/** Seconds that have passed, without parts of one. */
+export function passed(seconds) {
+  if (!isKnown(seconds)) return UNKNOWN;
+  return seconds < 120 ? `${Math.round(seconds)} s` : `${Math.round(seconds / 60)} min`;
 }
 
 export function percent(share, digits = 0) {

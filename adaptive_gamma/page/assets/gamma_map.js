@@ -84,7 +84,7 @@ function presentDots(present, x, left, aside, width) {
     stack.slice(0, 4).forEach((each, i) => {
       const crowd = i === 3 && stack.length > 4;
       marks.push(crowd
-        ? h("text", { class: "more-dots", x: Math.min(Math.max(px, 13), width - 13), y: base - i * 8 + 3, "text-anchor": "middle" }, `+${stack.length - 3}`)
+        ? h("text", { class: "more-dots", x: Math.min(Math.max(px, 13), width - 13), y: base - i * 8 + 1, "text-anchor": "middle" }, `+${stack.length - 3}`)
         : h("circle", { class: `now ${each.speculative ? "spec" : "plain"}`, cx: px, cy: base - i * 8, r: 3.4 }, h("title", null, each.title)));
     });
   }

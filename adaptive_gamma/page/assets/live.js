@@ -3,7 +3,7 @@
 import { openConnection } from "./connection.js";
 import { h, patch } from "./dom.js";
 import { newSheet, watchPlots } from "./figure.js";
-import { duration, plural } from "./format.js";
+import { passed, plural } from "./format.js";
 import { heldHistory, newHistory, remember } from "./history.js";
 import { costPanel } from "./panel_cost.js";
 import { decisionsPanel } from "./panel_decisions.js";
@@ -94,15 +94,11 @@ function banner() {
   const { state, retryAt, why } = page.connection;
   if (state !== "lost") return null;
   const seconds = retryAt === null ? null : Math.max(0, Math.ceil((retryAt - Date.now()) / 1000));
-  const old = page.heardAt === null ? "" : ` The figures below are ${ageWords((Date.now() - page.heardAt) / 1000)} old.`;
+  const old = page.heardAt === null ? "" : ` The figures below are ${passed((Date.now() - page.heardAt) / 1000)} old.`;
   return h("section", { class: "banner", "aria-label": "Connection" },
     h("b", null, "Connection lost"), `: ${why}.${old} `,
     h("span", { "aria-hidden": "true" }, seconds === null ? "Trying now \u2026 " : `Trying again in ${seconds} s. `),
     h("button", { type: "button", onclick: () => connection.retry() }, "Try now"));
-}
-
-function ageWords(seconds) {
-  return seconds < 120 ? `${Math.round(seconds)} s` : duration(seconds);
 }
 
 function waitingForData() {

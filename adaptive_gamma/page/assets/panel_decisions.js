@@ -1,7 +1,7 @@
 // The last decisions, and how their reasons were shared out.
 
 import { h } from "./dom.js";
-import { change, duration, percent, plural, whole } from "./format.js";
+import { change, duration, passed, percent, plural, whole } from "./format.js";
 import { gammaClass } from "./gamma_map.js";
 import { recentDecisions } from "./history.js";
 import { byReason, meaningOf, reasonClass } from "./reasons.js";
@@ -27,7 +27,7 @@ export function decisionsPanel(view) {
   const reasons = byReason(counts);
   return h("section", { class: "card two-thirds", "aria-labelledby": "decisions-title" },
     h("header", { class: "card-head" }, h("h2", { id: "decisions-title" }, "Last decisions"),
-      h("span", { class: "count" }, recent.seconds > 0 ? `${whole(made)} in the last ${duration(recent.seconds)}` : "")),
+      h("span", { class: "count" }, recent.seconds > 0 ? `${whole(made)} in the last ${passed(recent.seconds)}` : "")),
     made
       ? h("div", { class: "reason-share" },
         shareBar(reasons.map(([name, count]) => ({ value: count, class: reasonClass(name), name: `${name}: ${whole(count)}` })), { name: `Reasons of the last ${whole(made)} decisions: ${reasons.map(([name, count]) => `${name} ${percent(count / made)}`).join(", ")}` }),

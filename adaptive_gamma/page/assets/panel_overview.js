@@ -1,7 +1,7 @@
 // At a glance: the few figures that say whether all is well, and what needs a look.
 
 import { h } from "./dom.js";
-import { change, duration, isKnown, listed, percent, plural, significant, whole } from "./format.js";
+import { change, isKnown, listed, passed, percent, plural, significant, whole } from "./format.js";
 import { recentDecisions, watchedGains } from "./history.js";
 
 export function overview(view) {
@@ -25,7 +25,7 @@ export function overview(view) {
       tile("Tokens per second", observed ? significant(observed.tokens_per_s, 4) : null,
         observed ? `observed; ${percent(observed.ratio)} of the predicted` : "no engine shows it yet"),
       tile("Gain over plain", watched ? change(watched.overPlain) : null,
-        watched ? `priced, last ${duration(watched.seconds)} watched` : idleWords(state), tone(watched && watched.overPlain)),
+        watched ? `priced, last ${passed(watched.seconds)} watched` : idleWords(state), tone(watched && watched.overPlain)),
       tile("Over best fixed gamma", watched && watched.overBest !== null ? change(watched.overBest) : null,
         watched && watched.best !== null ? `gamma ${watched.best}, with hindsight` : idleWords(state),
         tone(watched && watched.overBest)),
