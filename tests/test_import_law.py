@@ -21,8 +21,9 @@ MAY_IMPORT: dict[str, set[str]] = {
     "doctor": {"bench", "engines", "policy", "roofline", "web"},
     "observe": set(),
     "page": set(),
-    "envoy": {"config", "fleet", "engines", "routing", "policy", "roofline"},
-    "proxy": {"config", "fleet", "engines", "observe", "page", "routing", "policy", "roofline"},
+    "admin": {"fleet"},
+    "envoy": {"admin", "config", "fleet", "engines", "routing", "policy", "roofline"},
+    "proxy": {"admin", "config", "fleet", "engines", "observe", "page", "routing", "policy", "roofline"},
     "simulation": {"routing", "policy", "roofline"},
     "vllm_plugin": set(),
 }

@@ -1,17 +1,46 @@
-"""Replicas that are found, handed to the proxy that serves: as a reload does it, without a file being read."""
+"""Replicas that are found, handed to whatever serves them: as a reload does it, without a file being read."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
+from typing import Any, Protocol
 
-from adaptive_gamma.config import Settings
+from adaptive_gamma.config import ReplicaSettings, Settings
 from adaptive_gamma.discovery import Discovery
 from adaptive_gamma.errors import ConfigurationError
 from adaptive_gamma.policy import Policy
-from adaptive_gamma.proxy import DataPlane
 
-__all__ = ["DiscoveredReplicas", "first_replicas"]
+__all__ = ["Body", "DiscoveredReplicas", "first_replicas"]
+
+
+class Body(Protocol):
+    """What a configuration and its replicas are handed to: the proxy, the files of an Envoy, the picker."""
+
+    settings: Settings
+    """What is in force, with the replicas of now."""
+    draining: bool
+    discovery: Callable[[], list[dict[str, Any]]]
+    """What is known of the places where replicas are found, a row for each."""
+
+    def apply(
+        self,
+        settings: Settings,
+        policy: Policy,
+        origin: Callable[[str], str],
+        *,
+        not_ready: Collection[str],
+    ) -> None:
+        """Go on with another configuration. All or nothing; ``origin`` names who gave a key.
+
+        Raises ConfigurationError where it cannot, having counted that.
+        """
+
+    def take_replicas(self, replicas: Sequence[ReplicaSettings], not_ready: Collection[str]) -> None:
+        """Go on with other replicas: those ``not_ready`` get nothing new, and do not join if they are new."""
+
+    def reload_failed(self) -> None:
+        """Count a configuration that was refused before it came here."""
 
 
 def first_replicas(settings: Settings, discovery: Discovery) -> Settings:
@@ -22,21 +51,21 @@ def first_replicas(settings: Settings, discovery: Discovery) -> Settings:
 
 
 class DiscoveredReplicas:
-    """Keeps the replicas of a plane those that are configured and those that are found.
+    """Keeps the replicas of a body those that are configured and those that are found.
 
     Args:
         settings: as configured; ``replicas`` are those that need not be found.
         discovery: is started, and stopped, by whoever made it.
-        plane: gets the replicas.
+        body: gets the replicas.
     """
 
-    def __init__(self, settings: Settings, discovery: Discovery, plane: DataPlane) -> None:
+    def __init__(self, settings: Settings, discovery: Discovery, body: Body) -> None:
+        self.body = body
         self._static = settings.replicas
         self._discovery = discovery
-        self._plane = plane
         self._due = False
         discovery.changed = self._changed
-        plane.discovery = discovery.status
+        body.discovery = discovery.status
         self._changed()  # what was found since the fleet was made
 
     def reload(self, settings: Settings, policy: Policy, origin: Callable[[str], str]) -> None:
@@ -49,11 +78,11 @@ class DiscoveredReplicas:
         try:
             prepared = self._discovery.prepared(settings.discovery, origin)
         except ConfigurationError:
-            self._plane.metrics.reload_failed()
+            self.body.reload_failed()
             raise
         found = prepared.replicas(settings.replicas)
         whole = settings.model_copy(update={"replicas": list(found.replicas)})
-        self._plane.apply(whole, policy, origin, not_ready=found.not_ready)
+        self.body.apply(whole, policy, origin, not_ready=found.not_ready)
         self._static = settings.replicas
         self._discovery.take(prepared)
         self._changed()
@@ -66,6 +95,6 @@ class DiscoveredReplicas:
 
     def _take(self) -> None:
         self._due = False
-        if not self._plane.draining:
+        if not self.body.draining:
             found = self._discovery.replicas(self._static)
-            self._plane.take_replicas(found.replicas, found.not_ready)
+            self.body.take_replicas(found.replicas, found.not_ready)

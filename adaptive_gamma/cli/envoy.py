@@ -7,7 +7,6 @@ import json
 import logging
 import os
 import shutil
-import signal
 import subprocess
 import tempfile
 from pathlib import Path
@@ -15,18 +14,19 @@ from pathlib import Path
 import click
 import uvloop
 
-from adaptive_gamma._version import __version__
+from adaptive_gamma.admin import AdminPort
+from adaptive_gamma.cli.keeping import Keeper, configure_logging, keeping, log_start
 from adaptive_gamma.cli.numbers import FiniteFloat
 from adaptive_gamma.cli.reload import Configuration
-from adaptive_gamma.cli.serve import configure_logging
-from adaptive_gamma.config import FileChanges, Settings, stamps_of
+from adaptive_gamma.config import Settings
 from adaptive_gamma.config.values import host_port
 from adaptive_gamma.envoy.files import (
     BOOTSTRAP_FILE,
     DEFAULT_CA_FILE,
-    ControllerAdmin,
     FilesController,
     Place,
+    controller_app,
+    refuse_settings,
     whole_configuration,
 )
 from adaptive_gamma.errors import ConfigurationError, ScrapeError
@@ -37,7 +37,6 @@ __all__ = ["command"]
 
 _log = logging.getLogger("adaptive_gamma.envoy")
 
-_LOOK_FOR_THE_SETTING_S = 1.0
 _VALIDATE_S = 60.0
 
 
@@ -101,40 +100,24 @@ def command(
     """
     configuration = Configuration(config, {"listen": listen, "admin": admin, "policy": policy})
     settings, loaded = configuration.load()
-    _check(settings, envoy_admin, configuration)
+    _check(envoy_admin)
+    refuse_settings(settings, envoy_admin, configuration.origin)
     configure_logging(log_level)
     place = Place(folder.resolve(), settings.listen, envoy_admin, ca_file)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(_run(configuration, settings, loaded, place, interval_s, once=once, validate=validate, drain=drain))
 
 
-def _check(settings: Settings, envoy_admin: str, configuration: Configuration) -> None:
-    """Refuse what Envoy's files cannot say, and what this command does not do."""
-    if settings.discovery is not None:
-        raise ConfigurationError(
-            configuration.origin("discovery"), "discovery", "is for serve; the replicas of files mode are configured"
-        )
-    if settings.listen.endswith(":0"):
-        raise ConfigurationError(
-            configuration.origin("listen"), "listen", "Envoy's port must be a number that clients can know, not 0"
-        )
-    if settings.limits.body_bytes > 2**32 - 1:
-        raise ConfigurationError(
-            configuration.origin("limits.body_bytes"),
-            "limits.body_bytes",
-            "Envoy buffers no more than 4294967295 bytes",
-        )
+def _check(envoy_admin: str) -> None:
     try:
         host_port(envoy_admin)
     except ValueError as error:
         raise ConfigurationError("--envoy-admin", "", f"{envoy_admin!r}: {error}") from error
-    if envoy_admin in (settings.listen, settings.admin):
-        raise ConfigurationError("--envoy-admin", "", f"{envoy_admin} is the configured listen or admin address")
 
 
 async def _run(
     configuration: Configuration,
-    settings: Settings,
+    configured: Settings,
     policy: Policy,
     place: Place,
     interval_s: float,
@@ -143,69 +126,37 @@ async def _run(
     validate: bool,
     drain: bool,
 ) -> None:
-    fleet = Fleet(
-        settings.replicas,
-        scrape=settings.scrape,
-        health=settings.health,
-        load=settings.load,
-        cost_check=settings.cost_check,
-        capability=settings.capability,
-        api_key=settings.engine_api_key,
-        policy=policy,
-    )
-    controller = FilesController(settings, fleet, policy, place, interval_s=interval_s)
-    await asyncio.gather(fleet.scrape_once(), fleet.check_health_once())
-    await controller.rewrite()
-    if validate:
-        await asyncio.to_thread(_validate, controller)
-    if once:
-        await controller.close()
-        _log.info("wrote %s", place.folder / BOOTSTRAP_FILE)
-        return
-    await _keep(configuration, controller, drain=drain)
+    async with keeping(configuration, configured) as keeper:
+        fleet = Fleet.of(keeper.settings, policy)
+        controller = FilesController(keeper.settings, fleet, policy, place, interval_s=interval_s)
+        try:
+            await asyncio.gather(fleet.scrape_once(), fleet.check_health_once())
+            await controller.rewrite()
+            if validate:
+                await asyncio.to_thread(_validate, controller)
+            if once:
+                _log.info("wrote %s", place.folder / BOOTSTRAP_FILE)
+                return
+            await _keep(keeper, controller, drain=drain)
+        finally:
+            await fleet.stop()
+            await controller.close()
+    _log.info("stopped")
 
 
-async def _keep(configuration: Configuration, controller: FilesController, *, drain: bool) -> None:
-    stop = asyncio.Event()
-    again = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
-    loop.add_signal_handler(signal.SIGHUP, again.set)
-    admin = ControllerAdmin(controller, controller.settings.admin)
-    await admin.start()
+async def _keep(keeper: Keeper, controller: FilesController, *, drain: bool) -> None:
+    admin = AdminPort(controller_app(controller), keeper.settings.admin)
+    keeper.keep(controller)
     await controller.fleet.start()
-    tasks = [
-        loop.create_task(controller.run(), name="rewrite"),
-        loop.create_task(_reload(configuration, controller, again), name="reload"),
-        loop.create_task(_watch(configuration, controller, again), name="watch files"),
-    ]
-    _log.info(
-        "adaptive-gamma %s writes %s for an Envoy on %s, admin on %s, policy %s, mode %s",
-        __version__,
-        controller.place.folder / BOOTSTRAP_FILE,
-        controller.place.listen,
-        admin.url,
-        controller.policy.name,
-        controller.settings.mode,
-    )
-    ended = [loop.create_task(stop.wait(), name="stop"), *tasks]
+    await admin.start()
     try:
-        # A loop that ends did so by a fault of ours, and there is nothing to go on with.
-        await asyncio.wait(ended, return_when=asyncio.FIRST_COMPLETED)
-        if drain and stop.is_set():
+        place = controller.place
+        does = f"writes {place.folder / BOOTSTRAP_FILE} for an Envoy on {place.listen}"
+        log_start(_log, does, admin.url, controller.policy.name, keeper.settings)
+        if await keeper.until_stopped(rewrite=controller.run()) and drain:
             await _drain(controller)
     finally:
-        for task in ended:
-            task.cancel()
-        results = await asyncio.gather(*ended, return_exceptions=True)
         await admin.stop()
-        await controller.fleet.stop()
-        await controller.close()
-    for result in results:
-        if isinstance(result, Exception):
-            raise result
-    _log.info("stopped")
 
 
 async def _drain(controller: FilesController) -> None:
@@ -218,34 +169,6 @@ async def _drain(controller: FilesController) -> None:
         return
     if cut:
         _log.warning("drain: %d requests were still open and are cut", cut)
-
-
-async def _reload(configuration: Configuration, controller: FilesController, again: asyncio.Event) -> None:
-    """Read everything again whenever told to; where a file is wrong, everything stays as it is."""
-    while True:
-        await again.wait()
-        again.clear()
-        try:
-            settings, policy = await asyncio.to_thread(configuration.load)
-            _check(settings, controller.place.envoy_admin, configuration)
-            controller.apply(settings, policy)
-        except (ConfigurationError, ValueError) as error:
-            controller.reload_failures += 1
-            _log.error("the configuration stays as it is: %s", error)
-            continue
-        _log.info("configuration loaded again: policy %s, mode %s", policy.name, settings.mode)
-
-
-async def _watch(configuration: Configuration, controller: FilesController, again: asyncio.Event) -> None:
-    """Have it read again when a file has changed, for as long as ``reload.watch_s`` is set."""
-    changes = FileChanges()
-    while True:
-        watch_s = controller.settings.reload.watch_s
-        await asyncio.sleep(_LOOK_FOR_THE_SETTING_S if watch_s is None else watch_s)
-        if watch_s is not None and not again.is_set():
-            loaded = configuration.stamps
-            if changes.changed(loaded, await asyncio.to_thread(stamps_of, loaded)):
-                again.set()
 
 
 def _validate(controller: FilesController) -> None:

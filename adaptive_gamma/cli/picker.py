@@ -4,23 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import signal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import click
 import uvloop
 
-from adaptive_gamma._version import __version__
+from adaptive_gamma.admin import AdminPort
+from adaptive_gamma.cli.keeping import Keeper, configure_logging, keeping, log_start
 from adaptive_gamma.cli.numbers import FiniteFloat
 from adaptive_gamma.cli.reload import Configuration
-from adaptive_gamma.cli.serve import configure_logging
-from adaptive_gamma.config import FileChanges, Settings, stamps_of
 from adaptive_gamma.config.values import host_port
-from adaptive_gamma.envoy.admin_port import AdminPort
 from adaptive_gamma.errors import ConfigurationError
 from adaptive_gamma.fleet import Fleet
-from adaptive_gamma.policy import Policy
 
 if TYPE_CHECKING:
     from adaptive_gamma.envoy.picker import Picker, PickerServer
@@ -29,7 +25,6 @@ __all__ = ["command"]
 
 _log = logging.getLogger("adaptive_gamma.picker")
 
-_LOOK_FOR_THE_SETTING_S = 1.0
 Tls = Literal["self-signed", "off", "files"]
 
 
@@ -101,7 +96,6 @@ def command(
     """
     configuration = Configuration(config, {"admin": admin, "policy": policy})
     settings, loaded = configuration.load()
-    _refuse_discovery(settings, configuration)
     configure_logging(log_level)
     try:
         host_port(listen)
@@ -123,103 +117,29 @@ def command(
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
 
         async def run() -> None:
-            fleet = Fleet(
-                settings.replicas,
-                scrape=settings.scrape,
-                health=settings.health,
-                load=settings.load,
-                cost_check=settings.cost_check,
-                capability=settings.capability,
-                api_key=settings.engine_api_key,
-                policy=loaded,
-            )
-            picker = Picker(settings, fleet, loaded, any_path=any_path, test_selection=test_selection)
-            server = PickerServer(picker, listen, credentials=credentials, response_side=side)
-            await _keep(configuration, picker, server, loaded, tls, linger_s)
+            async with keeping(configuration, settings) as keeper:
+                fleet = Fleet.of(keeper.settings, loaded)
+                picker = Picker(keeper.settings, fleet, loaded, any_path=any_path, test_selection=test_selection)
+                server = PickerServer(picker, listen, credentials=credentials, response_side=side)
+                await _keep(keeper, picker, server, tls, linger_s)
+            _log.info("stopped")
 
         runner.run(run())
 
 
-async def _keep(
-    configuration: Configuration, picker: Picker, server: PickerServer, policy: Policy, tls: Tls, linger_s: float
-) -> None:
+async def _keep(keeper: Keeper, picker: Picker, server: PickerServer, tls: Tls, linger_s: float) -> None:
     from adaptive_gamma.envoy.picker import picker_app
 
-    stop, again = asyncio.Event(), asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
-    loop.add_signal_handler(signal.SIGHUP, again.set)
-    admin = AdminPort(picker_app(picker), picker.settings.admin)
+    admin = AdminPort(picker_app(picker), keeper.settings.admin)
+    keeper.keep(picker)
     await admin.start()
-    await server.start()
-    _log.info(
-        "adaptive-gamma %s picks on port %d (TLS %s), admin on %s, policy %s, mode %s, replicas %s",
-        __version__,
-        server.port,
-        tls,
-        admin.url,
-        policy.name,
-        picker.settings.mode,
-        ", ".join(f"{replica.name}={replica.url}" for replica in picker.fleet.replicas),
-    )
-    tasks = [
-        loop.create_task(stop.wait(), name="stop"),
-        loop.create_task(_reload(configuration, picker, again), name="reload"),
-        loop.create_task(_watch(configuration, picker, again), name="watch files"),
-    ]
     try:
-        # A loop that ends did so by a fault of ours, and there is nothing to go on with.
-        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        await server.stop(linger_s=linger_s, grace_s=picker.settings.drain.grace_s)
-        for task in tasks:
-            task.cancel()
-        results = await asyncio.gather(*tasks, return_exceptions=True)
-        await admin.stop()
-    for result in results:
-        if isinstance(result, Exception):
-            raise result
-    _log.info("stopped")
-
-
-async def _reload(configuration: Configuration, picker: Picker, again: asyncio.Event) -> None:
-    """Read everything again whenever told to; where a file is wrong, everything stays as it is."""
-    while True:
-        await again.wait()
-        again.clear()
+        await server.start()
+        does = f"picks on port {server.port} (TLS {tls})"
+        log_start(_log, does, admin.url, picker.policy.name, keeper.settings)
         try:
-            settings, policy = await asyncio.to_thread(configuration.load)
-            _refuse_fixed(settings, picker, configuration)
-            picker.apply(settings, policy)
-        except (ConfigurationError, ValueError) as error:
-            picker.reload_failures += 1
-            _log.error("the configuration stays as it is: %s", error)
-            continue
-        await picker.look_up()
-        _log.info("configuration loaded again: policy %s, mode %s", policy.name, settings.mode)
-
-
-def _refuse_discovery(settings: Settings, configuration: Configuration) -> None:
-    if settings.discovery is not None:
-        raise ConfigurationError(
-            configuration.origin("discovery"), "discovery", "is for serve; the replicas of the picker are configured"
-        )
-
-
-def _refuse_fixed(settings: Settings, picker: Picker, configuration: Configuration) -> None:
-    _refuse_discovery(settings, configuration)
-    if settings.admin != picker.settings.admin:
-        raise ConfigurationError(configuration.origin("admin"), "admin", f"{settings.admin} needs a restart")
-
-
-async def _watch(configuration: Configuration, picker: Picker, again: asyncio.Event) -> None:
-    """Have it read again when a file has changed, for as long as ``reload.watch_s`` is set."""
-    changes = FileChanges()
-    while True:
-        watch_s = picker.settings.reload.watch_s
-        await asyncio.sleep(_LOOK_FOR_THE_SETTING_S if watch_s is None else watch_s)
-        if watch_s is not None and not again.is_set():
-            loaded = configuration.stamps
-            if changes.changed(loaded, await asyncio.to_thread(stamps_of, loaded)):
-                again.set()
+            await keeper.until_stopped()
+        finally:
+            await server.stop(linger_s=linger_s, grace_s=picker.settings.drain.grace_s)
+    finally:
+        await admin.stop()

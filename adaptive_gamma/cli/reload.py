@@ -1,4 +1,4 @@
-"""Configuration and policy of ``serve``: read at the start, and again when told to or when a file has changed."""
+"""Configuration and policy of a command: read at the start, and again when told to or when a file has changed."""
 
 from __future__ import annotations
 
@@ -20,12 +20,11 @@ from adaptive_gamma.config import (
 )
 from adaptive_gamma.errors import ConfigurationError, PolicyError
 from adaptive_gamma.policy import CLASS_ALIASES, Policy, find_policy, load_policy
-from adaptive_gamma.proxy import DataPlane
 from adaptive_gamma.routing import CLASSES
 
 __all__ = ["Configuration", "Reloader", "watch_files"]
 
-_log = logging.getLogger("adaptive_gamma.serve")
+_log = logging.getLogger("adaptive_gamma.reload")
 
 _LOOK_FOR_THE_SETTING_S = 1.0
 
@@ -86,9 +85,9 @@ def _policy_file(name_or_path: str) -> Path:
 class Reloader:
     """Applies the configuration again when asked to, one reload at a time; the last request is never lost."""
 
-    def __init__(self, configuration: Configuration, plane: DataPlane, found: DiscoveredReplicas) -> None:
+    def __init__(self, configuration: Configuration, found: DiscoveredReplicas) -> None:
+        self.body = found.body
         self._configuration = configuration
-        self._plane = plane
         self._found = found
         self._task: asyncio.Task[None] | None = None
         self._again = False
@@ -112,17 +111,17 @@ class Reloader:
                 # In a thread, as a large fleet's file takes a fifth of a second to read.
                 settings, policy = await asyncio.to_thread(self._configuration.load)
             except ConfigurationError as error:
-                self._plane.metrics.reload_failed()
+                self.body.reload_failed()
                 _log.error("the configuration stays as it is: %s", error)
                 continue
-            if self._plane.draining:
+            if self.body.draining:
                 return
             try:
                 self._found.reload(settings, policy, self._configuration.origin)
             except ConfigurationError as error:
                 _log.error("the configuration stays as it is: %s", error)
                 continue
-            replicas = ", ".join(f"{replica.name}={replica.url}" for replica in self._plane.settings.replicas)
+            replicas = ", ".join(f"{replica.name}={replica.url}" for replica in self.body.settings.replicas)
             _log.info(
                 "configuration loaded again: policy %s, mode %s, replicas %s", policy.name, settings.mode, replicas
             )
@@ -130,17 +129,17 @@ class Reloader:
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._task = None
         if not task.cancelled() and task.exception() is not None:
-            self._plane.metrics.reload_failed()
+            self.body.reload_failed()
             _log.error("a reload met a fault of ours", exc_info=task.exception())
         if self._again and not task.cancelled():
             self.wanted()
 
 
-async def watch_files(configuration: Configuration, reloader: Reloader, plane: DataPlane) -> None:
+async def watch_files(configuration: Configuration, reloader: Reloader) -> None:
     """Have everything read again when a file has changed, for as long as ``reload.watch_s`` is set; never returns."""
     changes = FileChanges()
     while True:
-        watch_s = plane.settings.reload.watch_s
+        watch_s = reloader.body.settings.reload.watch_s
         await asyncio.sleep(_LOOK_FOR_THE_SETTING_S if watch_s is None else watch_s)
         if watch_s is None or reloader.busy:
             continue

@@ -5,29 +5,22 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
-import signal
-import sys
 from pathlib import Path
 
 import click
 import uvloop
 
-from adaptive_gamma._version import __version__
-from adaptive_gamma.cli.discovered import DiscoveredReplicas, first_replicas
-from adaptive_gamma.cli.reload import Configuration, Reloader, watch_files
+from adaptive_gamma.cli.keeping import configure_logging, keeping, log_start
+from adaptive_gamma.cli.reload import Configuration
 from adaptive_gamma.config import Settings
-from adaptive_gamma.discovery import Discovery
 from adaptive_gamma.errors import ConfigurationError
 from adaptive_gamma.fleet import Fleet
 from adaptive_gamma.policy import Policy
 from adaptive_gamma.proxy import DataPlane, ProxyServer
 
-__all__ = ["command", "configure_logging"]
+__all__ = ["command"]
 
 _log = logging.getLogger("adaptive_gamma.serve")
-_FIRST_LOOK_S = 5.0
-"""How long the start waits for discovery: a fleet made of what is there needs no slow start of its replicas. After
-that it is served without, and not ready before something is found."""
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
@@ -69,50 +62,15 @@ def command(
 
 
 async def _serve(configuration: Configuration, configured: Settings, policy: Policy) -> None:
-    discovery = Discovery(configured.discovery, origin=configuration.origin)
-    await discovery.start(_FIRST_LOOK_S)
-    settings = first_replicas(configured, discovery)
-    fleet = Fleet(
-        settings.replicas,
-        scrape=settings.scrape,
-        health=settings.health,
-        load=settings.load,
-        cost_check=settings.cost_check,
-        capability=settings.capability,
-        api_key=settings.engine_api_key,
-        policy=policy,
-    )
-    plane = DataPlane(settings, fleet, policy)
-    server = ProxyServer(plane)
-    stop = asyncio.Event()
-
-    def told_to_stop() -> None:
-        if stop.is_set():
-            server.hurry()
-        stop.set()
-
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, told_to_stop)
-    found = DiscoveredReplicas(configured, discovery, plane)
-    reloader = Reloader(configuration, plane, found)
-    loop.add_signal_handler(signal.SIGHUP, reloader.wanted)
-    await server.start()
-    watch = loop.create_task(watch_files(configuration, reloader, plane), name="watch files")
-    _log.info(
-        "adaptive-gamma %s listening on %s, admin on %s, policy %s, mode %s, replicas %s",
-        __version__,
-        server.data.url,
-        server.admin.url,
-        policy.name,
-        settings.mode,
-        ", ".join(f"{replica.name}={replica.url}" for replica in settings.replicas),
-    )
-    _calm_collector()
-    await stop.wait()
-    watch.cancel()
-    await server.drain()
-    await discovery.stop()
+    async with keeping(configuration, configured) as keeper:
+        plane = DataPlane(keeper.settings, Fleet.of(keeper.settings, policy), policy)
+        server = ProxyServer(plane)
+        keeper.keep(plane, hurry=server.hurry)
+        await server.start()
+        log_start(_log, f"listening on {server.data.url}", server.admin.url, policy.name, keeper.settings)
+        _calm_collector()
+        await keeper.until_stopped()
+        await server.drain()
     _log.info("stopped")
 
 
@@ -133,14 +91,3 @@ def _calm_collector() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(20_000, 20, 20)
-
-
-def configure_logging(level: str) -> None:
-    """Log to standard error, without a line for each call of the libraries."""
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
-    root = logging.getLogger()
-    root.handlers[:] = [handler]
-    root.setLevel(level.upper())
-    for noisy in ("uvicorn", "httpx", "httpcore", "asyncio"):
-        logging.getLogger(noisy).setLevel(max(logging.WARNING, root.level))

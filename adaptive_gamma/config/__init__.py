@@ -2,6 +2,7 @@
 
 from adaptive_gamma.config.class_names import check_class_names
 from adaptive_gamma.config.file_watch import FileChanges, Stamp, stamp_of, stamps_of
+from adaptive_gamma.config.fixed import refuse_changes
 from adaptive_gamma.config.load import load_settings, variable_of
 from adaptive_gamma.config.settings import (
     AccessLogSettings,
@@ -61,6 +62,7 @@ __all__ = [
     "TracingSettings",
     "check_class_names",
     "load_settings",
+    "refuse_changes",
     "stamp_of",
     "stamps_of",
     "variable_of",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 from pydantic import SecretStr
@@ -17,6 +17,7 @@ from adaptive_gamma.config.settings import (
     LoadSettings,
     ReplicaSettings,
     ScrapeSettings,
+    Settings,
 )
 from adaptive_gamma.engines.reading import RequestAcceptance
 from adaptive_gamma.fleet.open_requests import OpenRequest, OpenRequests
@@ -104,7 +105,26 @@ class Fleet:
         self._ending: set[asyncio.Task[None]] = set()
         self._running = False
         self._looked = False
+        self._held: frozenset[str] = frozenset()
+        """Names of the replicas that ``hold`` keeps new requests from."""
         self._take(self._resolved(replicas, self._options))
+
+    @classmethod
+    def of(
+        cls, settings: Settings, policy: AcceptancePrior | None, *, clock: Callable[[], float] = time.monotonic
+    ) -> Fleet:
+        """The fleet that a whole configuration describes."""
+        return cls(
+            settings.replicas,
+            scrape=settings.scrape,
+            health=settings.health,
+            load=settings.load,
+            cost_check=settings.cost_check,
+            capability=settings.capability,
+            api_key=settings.engine_api_key,
+            clock=clock,
+            policy=policy,
+        )
 
     @property
     def looked(self) -> bool:
@@ -172,6 +192,25 @@ class Fleet:
                 self._start_watches([replica for replica in after if replica in stay], now=False)
         for replica in removed:
             self._cache_lost(replica.name)
+
+    def without_newcomers(
+        self, replicas: Sequence[ReplicaSettings], not_ready: Collection[str]
+    ) -> list[ReplicaSettings]:
+        """``replicas`` but for those not ready that are not in the fleet: they join when they are ready first."""
+        here = {(replica.name, replica.url) for replica in self.replicas}
+        return [each for each in replicas if each.name not in not_ready or (each.name, each.url) in here]
+
+    def hold(self, not_ready: Collection[str]) -> None:
+        """Keep new requests from the replicas named, and from no other that was kept from them by this before.
+
+        What is open on them ends undisturbed; they stay in the fleet, with all that is known of them, as they may come
+        back. Names that are not in the fleet are passed over.
+        """
+        for name in self._held & self._by_name.keys():
+            self.set_draining(name, name in not_ready)
+        self._held = frozenset(self._by_name.keys() & set(not_ready))
+        for name in self._held:
+            self.set_draining(name, True)
 
     async def scrape_once(self) -> None:
         """Read all replicas at the same time, and return when the last one answered or ran out of time."""

@@ -12,6 +12,7 @@ from adaptive_gamma.config.settings import (
     HealthSettings,
     LoadSettings,
     ScrapeSettings,
+    Settings,
 )
 
 __all__ = ["FleetOptions"]
@@ -28,6 +29,18 @@ class FleetOptions:
     """Sent to engines as a bearer token."""
     cost_check: CostCheckSettings = field(default_factory=CostCheckSettings)
     capability: CapabilitySettings = field(default_factory=CapabilitySettings)
+
+    @classmethod
+    def of(cls, settings: Settings) -> FleetOptions:
+        """What a whole configuration says of them."""
+        return cls(
+            settings.scrape,
+            settings.health,
+            settings.load,
+            settings.engine_api_key,
+            settings.cost_check,
+            settings.capability,
+        )
 
     def looks_as(self, other: FleetOptions) -> bool:
         """Whether replicas are asked in the same way at the same intervals; limits and thresholds may differ."""

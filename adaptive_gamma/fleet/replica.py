@@ -67,6 +67,8 @@ class FleetReplica:
         """Restarts of the engine seen in its counters."""
         self.model_entries: list[dict[str, Any]] | None = None
         """What the engine's model list holds (restricted to the configured model); None until known."""
+        self.models_asked = False
+        """Whether the engine has been asked for its model list once, whatever it said."""
         self.leaving = False
         """Whether it was removed and only waits for its last requests to end."""
         self.on_drafts: Callable[[FleetReplica, DraftCounts, float], None] | None = None

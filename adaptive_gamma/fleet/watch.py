@@ -85,6 +85,7 @@ class ReplicaWatch:
     async def check(self) -> None:
         """Probe the health and list the models once, at the same time."""
         await asyncio.gather(self._surviving("health", self._probe), self._surviving("models", self._list_models))
+        self._replica.models_asked = True
 
     async def _surviving(self, what: str, look: Callable[[], Awaitable[None]]) -> None:
         """A look beside the scrape: its faults are counted with the scrapes', and say nothing about the readings."""

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Annotated, Any
 
 from fastapi import FastAPI, Query, Response
-from fastapi.responses import JSONResponse, PlainTextResponse
+from fastapi.responses import JSONResponse
 
 from adaptive_gamma._version import __version__
+from adaptive_gamma.admin import base_app, paged
 from adaptive_gamma.fleet.learned_page import learned_page
 from adaptive_gamma.page import Feed
 from adaptive_gamma.proxy.data_plane import DataPlane
@@ -20,7 +20,6 @@ from adaptive_gamma.proxy.live_state import LiveState
 __all__ = ["admin_app", "live_feed"]
 
 _LINES_IN_ONE_GO = 1000
-_EXPOSITION = "text/plain; version=0.0.4; charset=utf-8"
 
 
 def admin_app(
@@ -33,22 +32,12 @@ def admin_app(
         feed: what the live page is told; None makes one. Whoever stops the process closes it.
         cut: breaks the connection of a page that reads nothing of it.
     """
-    app = FastAPI(title="adaptive-gamma", version=__version__, redoc_url=None)
-
-    @app.get("/livez", response_class=PlainTextResponse, summary="The process runs")
-    async def livez() -> PlainTextResponse:
-        return PlainTextResponse("ok\n")
-
-    @app.get("/readyz", response_class=PlainTextResponse, summary="Requests may come")
-    async def readyz() -> PlainTextResponse:
-        why = plane.not_ready_because
-        if why is None:
-            return PlainTextResponse("ready\n")
-        return PlainTextResponse(f"not ready: {why}\n", status_code=503)
-
-    @app.get("/metrics", response_class=PlainTextResponse, summary="Prometheus exposition")
-    async def metrics() -> Response:
-        return Response(await plane.metrics.page(), headers={"content-type": _EXPOSITION})
+    app = base_app(
+        "adaptive-gamma",
+        ready_means="Requests may come",
+        not_ready_because=lambda: plane.not_ready_because,
+        families=plane.metrics.families,
+    )
 
     @app.get("/status", response_class=JSONResponse, summary="The replicas as they are known now")
     async def status() -> Response:
@@ -61,11 +50,11 @@ def admin_app(
             "telling": plane.telling.status(),
             "discovery": plane.discovery(),
         }
-        return await _paged(page, "replicas", plane.fleet.rows())
+        return await paged(page, "replicas", plane.fleet.rows())
 
     @app.get("/decisions", response_class=JSONResponse, summary="The last decisions, newest first")
     async def decisions(limit: Annotated[int, Query(ge=1, le=100_000)] = 50) -> Response:
-        return await _paged({}, "decisions", plane.decisions.rows(limit))
+        return await paged({}, "decisions", plane.decisions.rows(limit))
 
     @app.get("/observations", response_class=Response, summary="What was observed, one JSON object a line")
     async def observations(since: Annotated[float, Query(ge=0)] = 0.0) -> Response:
@@ -87,22 +76,6 @@ def admin_app(
 def live_feed(plane: DataPlane) -> Feed:
     """What the live page of a plane is told."""
     return Feed(LiveState(plane).sections)
-
-
-async def _paged(page: dict[str, Any], name: str, rows: Iterable[dict[str, Any]]) -> Response:
-    """A JSON object with a list of ``rows``, which are made and written one by one while the event loop goes on: a
-    large fleet's page would hold up the requests of this process."""
-    written = []
-    for row in rows:
-        written.append(_json(row))
-        await asyncio.sleep(0)
-    fields = [b"%b:%b" % (_json(key), _json(value)) for key, value in page.items()]
-    body = b"{%b}" % b",".join([*fields, b"%b:[%b]" % (_json(name), b",".join(written))])
-    return Response(body, media_type="application/json")
-
-
-def _json(value: object) -> bytes:
-    return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
 
 
 def _policy_summary(plane: DataPlane) -> dict[str, Any]:

@@ -9,15 +9,16 @@ from collections.abc import Callable, Collection, Sequence
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
+from adaptive_gamma.config import refuse_changes
 from adaptive_gamma.config.settings import LimitSettings, ReplicaSettings, Settings
 from adaptive_gamma.errors import ConfigurationError
 from adaptive_gamma.fleet import FleetLearning, FleetOptions, GammaControl
 from adaptive_gamma.fleet.choice import Chooser, ServedPolicy, classifier_of, decision_limits
+from adaptive_gamma.fleet.discovered import discovery_families
 from adaptive_gamma.observe import LineLog
 from adaptive_gamma.policy import Policy
 from adaptive_gamma.proxy.asking import AskedBody, ReportLog, asked_body
 from adaptive_gamma.proxy.decision_log import DecisionLog
-from adaptive_gamma.proxy.discovered import discovery_families
 from adaptive_gamma.proxy.metrics import ProxyMetrics
 from adaptive_gamma.proxy.observing import ObservationKeeper
 from adaptive_gamma.proxy.stored_responses import StoredResponses
@@ -78,7 +79,6 @@ class DataPlane:
         )
         self.discovery: Callable[[], list[dict[str, Any]]] = list
         """What is known of the places where replicas are found, a row for each; see ``discovered``."""
-        self._not_ready: frozenset[str] = frozenset()
         fleet.on_cache_lost = self._cache_lost
         self.clock = clock
         self._ending: set[asyncio.Task[None]] = set()
@@ -153,7 +153,8 @@ class DataPlane:
         """
         self._refuse_fixed(settings, origin)
         before = self.settings
-        settings = self._without_newcomers(settings, not_ready)
+        replicas = self.fleet.without_newcomers(settings.replicas, not_ready)
+        settings = settings.model_copy(update={"replicas": replicas})
         classifier, endpoints = classifier_of(settings.classify, policy), EndpointTable(settings.allow_paths)
         telling = self._prepared_telling(settings, origin)
         try:
@@ -162,17 +163,7 @@ class DataPlane:
             self.telling.discard(telling)
             raise
         kept, upstreams = self._upstreams_for(settings)
-        self.fleet.replace(
-            settings.replicas,
-            FleetOptions(
-                settings.scrape,
-                settings.health,
-                settings.load,
-                settings.engine_api_key,
-                settings.cost_check,
-                settings.capability,
-            ),
-        )
+        self.fleet.replace(settings.replicas, FleetOptions.of(settings))
         self._take_settings(settings)
         self.classifier, self.endpoints = classifier, endpoints
         self.class_header, self.engine_key = _class_header(settings), _engine_key(settings)
@@ -195,7 +186,8 @@ class DataPlane:
             not_ready: names of those that get nothing new while what is open on them ends. They stay in the fleet,
                 with all that is known of them, as they may come back; one that has never been in it does not join.
         """
-        settings = self._without_newcomers(self.settings.model_copy(update={"replicas": list(replicas)}), not_ready)
+        joining = self.fleet.without_newcomers(replicas, not_ready)
+        settings = self.settings.model_copy(update={"replicas": joining})
         kept, upstreams = self._upstreams_for(settings)
         self.fleet.replace(settings.replicas)
         self._take_settings(settings)
@@ -222,6 +214,10 @@ class DataPlane:
             return "no replica has answered yet"
         return None
 
+    def reload_failed(self) -> None:
+        """Count a configuration that was refused."""
+        self.metrics.reload_failed()
+
     def asked(self, replica: str, path: str, request: JsonRequest, body: bytes) -> AskedBody | None:
         """The body that makes a replica report on the drafts of a stream, where it has to be asked for that."""
         return asked_body(self.fleet.by_name(replica), path, request, body, self.reports)
@@ -239,13 +235,6 @@ class DataPlane:
         self.body_bytes = settings.limits.body_bytes
         self.retry_attempts = settings.retry.attempts
         self.asks_for_usage = settings.learn.ask == "usage"
-
-    def _without_newcomers(self, settings: Settings, not_ready: Collection[str]) -> Settings:
-        if not not_ready:
-            return settings
-        here = {(replica.name, replica.url) for replica in self.fleet.replicas}
-        stay = [r for r in settings.replicas if r.name not in not_ready or (r.name, r.url) in here]
-        return settings.model_copy(update={"replicas": stay})
 
     def _upstreams_for(self, settings: Settings) -> tuple[frozenset[str], dict[str, Upstream]]:
         """The replicas that stay where they are, and the connections of all."""
@@ -265,12 +254,7 @@ class DataPlane:
         """What follows once the fleet has its new replicas."""
         dropped = [upstream for name, upstream in self.upstreams.items() if name not in kept]
         self.upstreams = upstreams
-        names = {replica.name for replica in self.fleet.replicas}
-        for name in self._not_ready & names:
-            self.fleet.set_draining(name, name in not_ready)
-        self._not_ready = frozenset(names.intersection(not_ready))
-        for name in self._not_ready:
-            self.fleet.set_draining(name, True)
+        self.fleet.hold(not_ready)
         self._configure_control()
         self.metrics.forget_gone()
         self.reports.keep_only(kept)
@@ -315,26 +299,17 @@ class DataPlane:
             self.learning.start()
 
     def _refuse_fixed(self, settings: Settings, origin: Callable[[str], str]) -> None:
-        before = self.settings
-        problems = [
-            ConfigurationError(
-                origin(key),
-                key,
-                f"{getattr(settings, key)} needs a restart; this process serves at {getattr(before, key)}",
-            )
-            for key in _FIXED
-            if getattr(settings, key) != getattr(before, key)
-        ]
-        if problems:
-            self.metrics.reload_failed()
-            problems[0].args = ("\n".join(str(problem) for problem in problems),)
-            raise problems[0]
+        try:
+            refuse_changes(self.settings, settings, _FIXED, origin)
+        except ConfigurationError:
+            self.reload_failed()
+            raise
 
     def _observation_log(self, settings: Settings, origin: Callable[[str], str]) -> LineLog | None:
         try:
             return self.observations.prepared(settings.observe, origin("observe.log"))
         except ConfigurationError:
-            self.metrics.reload_failed()
+            self.reload_failed()
             raise
 
     def _prepared_telling(self, settings: Settings, origin: Callable[[str], str]) -> Prepared:

@@ -4,43 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import socket
 from typing import Any
 
 import uvicorn
 
+from adaptive_gamma.admin import KEEP_ALIVE_S, AdminPort, Listener
+from adaptive_gamma.admin.port import BACKLOG
 from adaptive_gamma.errors import ConfigurationError
 from adaptive_gamma.proxy.admin_app import admin_app, live_feed
 from adaptive_gamma.proxy.client_connection import ClientConnection
 from adaptive_gamma.proxy.data_path import DataPath
 from adaptive_gamma.proxy.data_plane import DataPlane
 
-__all__ = ["AdminListener", "DataListener", "DataListenerConfig", "ProxyServer"]
+__all__ = ["DataListener", "DataListenerConfig", "ProxyServer"]
 
 _log = logging.getLogger("adaptive_gamma.proxy")
 
-KEEP_ALIVE_S = 75
-BACKLOG = 4096
 _POLL_S = 0.05
 _STREAMS_END_S = 0.5
-
-
-def _bind(address: str, key: str) -> socket.socket:
-    host, _, port = address.rpartition(":")
-    host = host.strip("[]")
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    bound = socket.socket(family, socket.SOCK_STREAM)
-    bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    try:
-        bound.bind((host, int(port)))
-        # Two sockets may be bound to one port; only listening tells that it is taken.
-        bound.listen(BACKLOG)
-    except (OSError, ValueError, OverflowError) as error:
-        bound.close()
-        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-        raise ConfigurationError("settings", key, f"cannot listen on {address}: {reason}") from error
-    bound.setblocking(False)
-    return bound
 
 
 async def _no_application(scope: Any, receive: Any, send: Any) -> None:
@@ -59,49 +40,7 @@ class DataListenerConfig(uvicorn.Config):
     keep_alive_s: float = KEEP_ALIVE_S
 
 
-class _Listener:
-    """One bound port.
-
-    Raises ConfigurationError when the address cannot be bound.
-    """
-
-    def __init__(self, config: uvicorn.Config, address: str, key: str) -> None:
-        self._socket = _bind(address, key)
-        host, port = self._socket.getsockname()[:2]
-        self.url = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
-        self.port: int = port
-        self._config = config
-        self._server = uvicorn.Server(config)
-
-    async def start(self) -> None:
-        """Accept connections."""
-        self._config.load()
-        self._server.lifespan = self._config.lifespan_class(self._config)
-        await self._server.startup(sockets=[self._socket])
-
-    @property
-    def connections(self) -> list[Any]:
-        return list(self._server.server_state.connections)
-
-    def begin_drain(self) -> None:
-        """Close idle connections and close the others after their answers; new ones are still taken."""
-        for connection in self.connections:
-            connection.shutdown()
-
-    def abandon(self) -> None:
-        """Give the port up before ``start``."""
-        self._socket.close()
-
-    async def close(self) -> None:
-        """Stop listening and wait for what runs to end."""
-        for server in self._server.servers:
-            server.close()
-        self._socket.close()
-        while self._server.server_state.tasks:
-            await asyncio.wait(set(self._server.server_state.tasks))
-
-
-class DataListener(_Listener):
+class DataListener(Listener):
     """The data port: uvicorn accepts the connections, ``ClientConnection`` serves them."""
 
     def __init__(self, path: DataPath, address: str) -> None:
@@ -128,34 +67,6 @@ class DataListener(_Listener):
             connection.cut()
 
 
-class AdminListener(_Listener):
-    """The admin port: the FastAPI application on uvicorn's own HTTP, in the form that limits heads (h11)."""
-
-    def __init__(self, plane: DataPlane, address: str) -> None:
-        self._feed = live_feed(plane)
-        config = uvicorn.Config(
-            admin_app(plane, self._feed, self._cut_client), http="h11", loop="none", ws="none", lifespan="off",
-            log_config=None, access_log=False, server_header=False, proxy_headers=False,
-            timeout_keep_alive=KEEP_ALIVE_S, backlog=BACKLOG,
-        )  # fmt: skip
-        super().__init__(config, address, "admin")
-
-    async def end_streams(self) -> None:
-        """Let the event streams of live pages come to their end; those that are slow about it are left to ``cut``."""
-        self._feed.close()
-        await self._feed.emptied(_STREAMS_END_S)
-
-    def cut(self) -> None:
-        """Break every connection that is left."""
-        for connection in self.connections:
-            connection.transport.abort()
-
-    def _cut_client(self, client: object) -> None:
-        for connection in self.connections:
-            if connection.client == client:
-                connection.transport.abort()
-
-
 class ProxyServer:
     """The data port and the admin port of one plane.
 
@@ -166,9 +77,11 @@ class ProxyServer:
     def __init__(self, plane: DataPlane) -> None:
         settings = plane.settings
         self._plane = plane
+        self.feed = live_feed(plane)
+        """What live pages are told."""
         self.data = DataListener(DataPath(plane), settings.listen)
         try:
-            self.admin = AdminListener(plane, settings.admin)
+            self.admin = AdminPort(admin_app(plane, self.feed, self._cut_page), settings.admin)
         except ConfigurationError:
             self.data.abandon()
             raise
@@ -196,15 +109,19 @@ class ProxyServer:
         cut = self.data.open_requests
         if cut:
             _log.warning("drain: %d requests were still open and are cut", cut)
-        await self.admin.end_streams()
-        for listener in (self.data, self.admin):
-            listener.begin_drain()
-            listener.cut()
-            await listener.close()
+        self.feed.close()
+        await self.feed.emptied(_STREAMS_END_S)
+        self.data.begin_drain()
+        self.data.cut()
+        await self.data.close()
+        await self.admin.stop()
         await self._plane.control.stop()
         await self._plane.fleet.stop()
         await self._plane.stop()
         return cut
+
+    def _cut_page(self, client: object) -> None:
+        self.admin.cut(client)
 
     async def _wait_idle(self, grace_s: float) -> None:
         loop = asyncio.get_running_loop()

@@ -7,7 +7,6 @@ What the fleet knows is read when a scrape asks for it.
 
 from __future__ import annotations
 
-import asyncio
 import time
 from bisect import bisect_left
 from collections.abc import Callable, Iterator
@@ -16,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry
 
-from adaptive_gamma.fleet.exposition import Family, FamilyCollector, Row, pieces
+from adaptive_gamma.fleet.exposition import Family, FamilyCollector, Row, page_of, pieces
 from adaptive_gamma.fleet.metric_families import fleet_families
 
 if TYPE_CHECKING:
@@ -116,7 +115,7 @@ class ProxyMetrics:
         self.duration = {pool: Histogram() for pool in ("speculative", "plain")}
         self.registry = CollectorRegistry(auto_describe=False)
         """For readers in this process."""
-        self.registry.register(FamilyCollector(_Again(self._families)))
+        self.registry.register(FamilyCollector(_Again(self.families)))
 
     def request_ended(self, replica: str, request_class: str, outcome: str) -> None:
         """Count a request by where it was served and how it ended."""
@@ -173,21 +172,14 @@ class ProxyMetrics:
 
     def render(self) -> bytes:
         """The page, in the text exposition format 0.0.4, in one go."""
-        return "".join(pieces(self._families())).encode()
+        return "".join(pieces(self.families())).encode()
 
     async def page(self) -> bytes:
-        """The page, made in steps of a fraction of a millisecond, between which the event loop goes on.
+        """The exposition page; see ``page_of``."""
+        return await page_of(self.families())
 
-        Not in a thread: the interpreter runs one thread at a time and hands over every 5 ms, so that each turn of the
-        loop would wait for that long, and counters that change under the reader would need locks.
-        """
-        made = []
-        for piece in pieces(self._families()):
-            made.append(piece)
-            await asyncio.sleep(0)
-        return "".join(made).encode()
-
-    def _families(self) -> Iterator[Family]:
+    def families(self) -> Iterator[Family]:
+        """All families, of what is counted when they are read."""
         self.forget_gone()
         yield Family(
             "adaptive_gamma_requests",

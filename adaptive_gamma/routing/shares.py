@@ -47,7 +47,7 @@ class Share(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Shares:
-    """Where requests of one kind go."""
+    """Where requests of one kind go. A replica that is draining is in none of these."""
 
     first: tuple[Share, ...] = ()
     """Those that share them."""
@@ -129,15 +129,16 @@ def shares_of(
 
 def even_shares(kind: Expected, states: Sequence[ReplicaState]) -> Shares:
     """All replicas alike, as far as they are healthy and can serve the request: for whoever only observes."""
-    able = [state for state in states if kind.replicas is None or state.name in kind.replicas]
-    fit = [s for s in able if s.healthy and not s.draining and is_capable(kind.needs, s)]
+    able = [s for s in states if not s.draining and (kind.replicas is None or s.name in kind.replicas)]
+    fit = [s for s in able if s.healthy and is_capable(kind.needs, s)]
     chosen = fit or [s for s in able if is_capable(kind.needs, s)] or able
     count = _Counted(dict.fromkeys((state.name for state in chosen), 1))
     return _shares(kind, count, states, at_capacity=False)
 
 
 def _shares(kind: Expected, count: _Counted, states: Sequence[ReplicaState], *, at_capacity: bool) -> Shares:
-    rest = [s for s in states if s.name not in count.placed and (kind.replicas is None or s.name in kind.replicas)]
+    able = [s for s in states if not s.draining and (kind.replicas is None or s.name in kind.replicas)]
+    rest = [s for s in able if s.name not in count.placed]
     first = []
     for name, weight in sorted(count.placed.items()):
         decision = count.first.get(name)

@@ -91,7 +91,7 @@ async def our_series() -> dict[str, set[str]]:
     """Labels by series of a proxy that serves, whether or not a series has a sample now."""
     async with GatedEngine() as engine, running_proxy([engine], gammas=[3], mode="observe") as proxy:
         page = (await proxy.admin("/metrics")).body.decode()
-        families = list(proxy.plane.metrics._families())
+        families = list(proxy.plane.metrics.families())
     announced = set(re.findall(r"^# TYPE (\S+) ", page, re.M))
     found = {}
     for family in families:

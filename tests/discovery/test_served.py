@@ -18,8 +18,9 @@ from adaptive_gamma.config import Settings
 from adaptive_gamma.discovery import Discovery
 from adaptive_gamma.errors import ConfigurationError
 from adaptive_gamma.policy import load_policy
-from tests.discovery.fake_api import FakeApi, endpoint, fake_api, slice_of
+from tests.discovery.fake_api import fake_api
 from tests.discovery.fake_dns import fake_dns
+from tests.discovery.found import kubernetes_section, pod_of
 from tests.discovery.held_pace import HeldPace
 from tests.support.gated_engine import EngineExchange, GatedEngine, until
 from tests.support.raw_client import post
@@ -29,16 +30,6 @@ from tests.support.served import serve
 
 async def _silent(x: EngineExchange) -> None:
     """The test speaks for the engine."""
-
-
-def _section(api: FakeApi, **change: Any) -> dict[str, Any]:
-    services = [{"name": "spec", "service": "spec", "gamma": 0}]
-    return {"kind": "kubernetes", "services": services, "kubernetes": {"api_url": api.url}, **change}
-
-
-def _of(engine: GatedEngine, pod: str, service: str = "spec", **conditions: bool) -> dict[str, Any]:
-    """A slice with one pod, which is the engine."""
-    return slice_of(f"slice-{pod}", endpoint("127.0.0.1", pod, **conditions), port=engine.port, service=service)
 
 
 @dataclass
@@ -88,8 +79,8 @@ async def _finding(section: dict[str, Any], **settings: Any) -> AsyncIterator[Fi
 
 async def test_a_stream_on_a_pod_that_ends_goes_on_and_the_pod_gets_nothing_new() -> None:
     async with GatedEngine(_silent) as old, GatedEngine() as new, fake_api() as api:
-        api.put(_of(old, "p1"))
-        async with _finding(_section(api)) as finding, finding.proxy.client() as client:
+        api.put(pod_of(old, "p1"))
+        async with _finding(kubernetes_section(api)) as finding, finding.proxy.client() as client:
             proxy = finding.proxy
             await finding.has("spec-p1")
             client.send(post())
@@ -99,9 +90,9 @@ async def test_a_stream_on_a_pod_that_ends_goes_on_and_the_pod_gets_nothing_new(
             head = await client.head()
             state = proxy.plane.fleet.states[0]
 
-            api.put(_of(new, "p2"))
+            api.put(pod_of(new, "p2"))
             await finding.has("spec-p1", "spec-p2")
-            api.put(_of(old, "p1", ready=False, terminating=True))
+            api.put(pod_of(old, "p1", ready=False, terminating=True))
             await finding.is_draining("spec-p1")
             for _ in range(3):
                 assert (await proxy.ask(post())).one("x-adaptive-gamma-replica") == "spec-p2"
@@ -124,9 +115,9 @@ async def test_a_stream_on_a_pod_that_ends_goes_on_and_the_pod_gets_nothing_new(
 async def test_a_replica_whose_readiness_flaps_stays_the_same_replica() -> None:
     """What is known of it, its open streams and its load are kept, and it does not start slowly again."""
     async with GatedEngine(_silent) as engine, GatedEngine() as other, fake_api() as api:
-        api.put(_of(engine, "p1"))
-        api.put(_of(other, "p2"))
-        async with _finding(_section(api)) as finding, finding.proxy.client() as client:
+        api.put(pod_of(engine, "p1"))
+        api.put(pod_of(other, "p2"))
+        async with _finding(kubernetes_section(api)) as finding, finding.proxy.client() as client:
             await finding.has("spec-p1", "spec-p2")
             fleet = finding.proxy.plane.fleet
             replicas = fleet.replicas
@@ -135,9 +126,9 @@ async def test_a_replica_whose_readiness_flaps_stays_the_same_replica() -> None:
             x = await engine.arrived()
             ramps = [replica.state.ramp_until for replica in replicas]
             for _ in range(3):
-                api.put(_of(engine, "p1", ready=False))
+                api.put(pod_of(engine, "p1", ready=False))
                 await finding.is_draining("spec-p1")
-                api.put(_of(engine, "p1"))
+                api.put(pod_of(engine, "p1"))
                 await finding.is_draining("spec-p1", False)
             assert fleet.replicas == replicas
             assert [replica.state.ramp_until for replica in replicas] == ramps
@@ -148,19 +139,19 @@ async def test_a_replica_whose_readiness_flaps_stays_the_same_replica() -> None:
 
 async def test_a_pod_joins_when_it_is_ready_first() -> None:
     async with GatedEngine() as engine, GatedEngine() as starting, fake_api() as api:
-        api.put(_of(engine, "p1"))
-        api.put(_of(starting, "p2", ready=False))
-        async with _finding(_section(api)) as finding:
+        api.put(pod_of(engine, "p1"))
+        api.put(pod_of(starting, "p2", ready=False))
+        async with _finding(kubernetes_section(api)) as finding:
             await finding.has("spec-p1")
             assert (await finding.row())["not_ready"] == ["p2"]
-            api.put(_of(starting, "p2"))
+            api.put(pod_of(starting, "p2"))
             await finding.has("spec-p1", "spec-p2")
 
 
 async def test_the_list_stays_while_the_api_server_is_gone() -> None:
     async with GatedEngine() as engine, fake_api() as api:
-        api.put(_of(engine, "p1"))
-        async with _finding(_section(api)) as finding:
+        api.put(pod_of(engine, "p1"))
+        async with _finding(kubernetes_section(api)) as finding:
             await finding.has("spec-p1")
             await finding.proxy.plane.fleet.scrape_once()
             await finding.proxy.plane.fleet.check_health_once()
@@ -185,24 +176,24 @@ async def test_the_list_stays_while_the_api_server_is_gone() -> None:
 
 
 async def test_nothing_found_yet() -> None:
-    async with GatedEngine() as engine, fake_api() as api, _finding(_section(api)) as finding:
+    async with GatedEngine() as engine, fake_api() as api, _finding(kubernetes_section(api)) as finding:
         await api.asked("watch", 1)
         ready = await finding.proxy.admin("/readyz")
         assert (ready.status, ready.body) == (503, b"not ready: no replica has been found\n")
         answer = await finding.proxy.ask(post())
         assert (answer.status, json.loads(answer.body)["error"]["code"]) == (503, "no_replica")
         assert (await finding.proxy.ask(b"GET /v1/models HTTP/1.1\r\nhost: a\r\n\r\n", "GET")).status == 503
-        api.put(_of(engine, "p1"))
+        api.put(pod_of(engine, "p1"))
         await finding.has("spec-p1")
         assert (await finding.proxy.ask(post())).status == 200
 
 
 async def test_a_request_that_waits_for_room_takes_a_replica_that_is_found() -> None:
     async with GatedEngine(_silent) as full, GatedEngine() as new, fake_api() as api:
-        api.put(_of(full, "p1"))
+        api.put(pod_of(full, "p1"))
         load = {"max_in_flight": 1, "queue": 4}
         async with (
-            _finding(_section(api), load=load) as finding,
+            _finding(kubernetes_section(api), load=load) as finding,
             finding.proxy.client() as first,
             finding.proxy.client() as second,
         ):
@@ -211,7 +202,7 @@ async def test_a_request_that_waits_for_room_takes_a_replica_that_is_found() -> 
             x = await full.arrived()
             second.send(post())
             await until(lambda: len(finding.proxy.plane.waiting) == 1, "the second waits")
-            api.put(_of(new, "p2"))
+            api.put(pod_of(new, "p2"))
             assert (await second.answer()).one("x-adaptive-gamma-replica") == "spec-p2"
             x.answer(200, b"{}")
             assert (await first.answer()).status == 200
@@ -219,16 +210,17 @@ async def test_a_request_that_waits_for_room_takes_a_replica_that_is_found() -> 
 
 async def test_a_reload_may_change_the_section_and_what_stays_is_not_touched() -> None:
     async with GatedEngine(_silent) as one, GatedEngine() as two, GatedEngine() as fixed, fake_api() as api:
-        api.put(_of(one, "p1"))
-        api.put(_of(two, "q1", service="plain"))
-        async with _finding(_section(api)) as finding, finding.proxy.client() as client:
+        api.put(pod_of(one, "p1"))
+        api.put(pod_of(two, "q1", service="plain"))
+        async with _finding(kubernetes_section(api)) as finding, finding.proxy.client() as client:
             await finding.has("spec-p1")
             replica = finding.proxy.plane.fleet.replicas[0]
             client.send(post())
             x = await one.arrived()
             both = [{"name": n, "service": n, "gamma": 0, "max_in_flight": 9} for n in ("spec", "plain")]
             finding.reload(
-                discovery=_section(api, services=both), replicas=[{"name": "fixed", "url": fixed.url, "gamma": 0}]
+                discovery=kubernetes_section(api, services=both),
+                replicas=[{"name": "fixed", "url": fixed.url, "gamma": 0}],
             )
             assert finding.names == ["fixed", "spec-p1"], "at once, nothing has to be found again"
             await finding.has("fixed", "spec-p1", "plain-q1")
@@ -238,20 +230,20 @@ async def test_a_reload_may_change_the_section_and_what_stays_is_not_touched() -
                 "kubernetes.io/service-name=spec", "kubernetes.io/service-name=plain",
             ]  # fmt: skip
 
-            finding.reload(discovery=_section(api, services=both, retry_max_s=60.0))
+            finding.reload(discovery=kubernetes_section(api, services=both, retry_max_s=60.0))
             assert finding.names == ["spec-p1", "plain-q1"], "asked in another way, and what was known stays"
             assert finding.proxy.plane.fleet.replicas[0] is replica
             await api.asked("list", 4)
 
             with pytest.raises(ConfigurationError, match="KUBERNETES_SERVICE_HOST"):
-                finding.reload(discovery={**_section(api), "kubernetes": {}})
+                finding.reload(discovery={**kubernetes_section(api), "kubernetes": {}})
             assert finding.names == ["spec-p1", "plain-q1"]
             assert (await finding.proxy.metrics()).total("config_reload_failures_total") == 1
 
             finding.reload(discovery=None, replicas=[{"name": "fixed", "url": fixed.url, "gamma": 0}])
             assert finding.names == ["fixed"]
             assert json.loads((await finding.proxy.admin("/status")).body)["discovery"] == []
-            api.put(_of(two, "p2"))
+            api.put(pod_of(two, "p2"))
             x.answer(200, b"{}")
             answer = await client.answer()
             assert (answer.status, answer.one("x-adaptive-gamma-replica")) == (200, "spec-p1")
@@ -259,19 +251,19 @@ async def test_a_reload_may_change_the_section_and_what_stays_is_not_touched() -
 
 
 async def test_changes_while_draining_change_nothing() -> None:
-    async with GatedEngine() as engine, fake_api() as api, _finding(_section(api)) as finding:
+    async with GatedEngine() as engine, fake_api() as api, _finding(kubernetes_section(api)) as finding:
         await api.asked("watch", 1)
         finding.proxy.plane.draining = True
-        api.put(_of(engine, "p1"))
+        api.put(pod_of(engine, "p1"))
         await until(lambda: len(finding.discovery.replicas([]).replicas) == 1, "it is found")
         assert finding.names == []
 
 
 async def test_the_first_replicas_are_those_that_are_ready() -> None:
     async with GatedEngine() as engine, GatedEngine() as starting, fake_api() as api:
-        api.put(_of(engine, "p1"))
-        api.put(_of(starting, "p2", ready=False))
-        settings = Settings(policy="p", discovery=_section(api))  # type: ignore[arg-type]  # as the file gives it
+        api.put(pod_of(engine, "p1"))
+        api.put(pod_of(starting, "p2", ready=False))
+        settings = Settings(policy="p", discovery=kubernetes_section(api))  # type: ignore[arg-type]  # as the file gives it
         discovery = Discovery(settings.discovery, environment={}, pace=HeldPace())
         await discovery.start(5)
         try:
@@ -280,14 +272,14 @@ async def test_the_first_replicas_are_those_that_are_ready() -> None:
             await discovery.stop()
 
 
-async def test_the_command_finds_serves_and_takes_another_section(tmp_path: Path) -> None:
+async def test_the_command_finds_serves_and_takes_anotherkubernetes_section(tmp_path: Path) -> None:
     async with GatedEngine(_silent) as one, GatedEngine() as two, fake_api() as api:
         token = tmp_path / "token"
         token.write_text("cluster-secret")
         api.token = "cluster-secret"
-        api.put(_of(one, "p1"))
-        api.put(_of(two, "q1", service="plain"))
-        section = _section(api, kubernetes={"api_url": api.url, "token_file": str(token)})
+        api.put(pod_of(one, "p1"))
+        api.put(pod_of(two, "q1", service="plain"))
+        section = kubernetes_section(api, kubernetes={"api_url": api.url, "token_file": str(token)})
         async with serve(tmp_path, [], discovery=section) as served:
             await served.ready()
             await served.logged("replicas spec-p1=")
@@ -320,8 +312,8 @@ async def test_the_command_finds_serves_and_takes_another_section(tmp_path: Path
 async def test_the_command_starts_while_the_api_server_is_gone(tmp_path: Path) -> None:
     async with GatedEngine() as engine, fake_api() as api:
         api.refusals["list"] = [(503, "starting")]
-        api.put(_of(engine, "p1"))
-        async with serve(tmp_path, [], discovery=_section(api)) as served:
+        api.put(pod_of(engine, "p1"))
+        async with serve(tmp_path, [], discovery=kubernetes_section(api)) as served:
             await served.ready()
             assert any("status_503" in line and "what is known of it stays" in line for line in served.lines)
             async with served.client() as client:

@@ -10,82 +10,40 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import httpx
 import openai
 import pytest
 
-from adaptive_gamma.cli.demo.engines import first_draft
-from adaptive_gamma.cli.demo.llama_server import LlamaServer
-from tests.support.running import Serve, demo_models, eventually, running_serve
+from tests.support.llama_pair import (
+    CODE,
+    POLICY,
+    PROSE,
+    Pair,
+    ask,
+    client_of,
+    llama_pair,
+    long_streams,
+    no_slot_in_use,
+    replicas_of,
+)
+from tests.support.running import Serve, eventually, running_serve
 
-RATES = (0.9, 0.8, 0.7, 0.6)
 CONDITIONAL = (0.9, 0.8 / 0.9, 0.7 / 0.8, 0.6 / 0.7)
-CODE = "Write a Python function that parses this JSON and returns the list of ids:\n```python\ndef ids(text):\n```"
-PROSE = "Write a warm letter to my parents about our holiday by the sea and the little museum we liked."
 
 
 @pytest.fixture(scope="module")
-def engines(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[LlamaServer, LlamaServer]]:
-    models = demo_models(tmp_path_factory.mktemp("models"))
-    speculative = LlamaServer(models.target, draft=models.draft, gamma=4, synthetic_rates=RATES, slots=8)
-    with speculative, LlamaServer(models.target, slots=8) as plain:
-        first_draft(speculative.url)
-        yield speculative, plain
+def engines(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
+    with llama_pair(tmp_path_factory.mktemp("models")) as pair:
+        yield pair
 
 
 @pytest.fixture
-async def serve(engines: tuple[LlamaServer, LlamaServer], tmp_path: Path) -> AsyncIterator[Serve]:
-    speculative, plain = engines
-    replicas = [
-        {"name": "spec-0", "url": speculative.url, "engine": "llamacpp", "gamma": "auto"},
-        {"name": "plain-0", "url": plain.url, "engine": "llamacpp", "gamma": 0},
-    ]
-    async with running_serve(tmp_path, policy="demo-llamacpp-cpu", replicas=replicas) as running:
+async def serve(engines: Pair, tmp_path: Path) -> AsyncIterator[Serve]:
+    async with running_serve(tmp_path, policy=POLICY, replicas=replicas_of(engines)) as running:
         yield running
 
 
-def client_of(serve: Serve) -> openai.AsyncOpenAI:
-    return openai.AsyncOpenAI(base_url=serve.url + "/v1", api_key="none", max_retries=0)
-
-
-async def ask(client: openai.AsyncOpenAI, prompt: str, tokens: int = 32) -> httpx.Headers:
-    answer = await client.chat.completions.with_raw_response.create(
-        model="tiny", messages=[{"role": "user", "content": prompt}], max_tokens=tokens
-    )
-    headers: httpx.Headers = answer.headers
-    return headers
-
-
-@contextlib.asynccontextmanager
-async def long_streams(url: str, count: int) -> AsyncIterator[None]:
-    """Open streams straight at an engine, so that it is loaded by somebody else's traffic."""
-    body = {"prompt": "once", "n_predict": 900, "stream": True, "ignore_eos": True, "cache_prompt": False}
-    async with contextlib.AsyncExitStack() as stack:
-        client = await stack.enter_async_context(httpx.AsyncClient(base_url=url, timeout=30.0, trust_env=False))
-
-        async def run() -> None:
-            while True:
-                async with client.stream("POST", "/completion", json=body) as answer:
-                    async for _ in answer.aiter_bytes():
-                        pass
-
-        tasks = [asyncio.ensure_future(run()) for _ in range(count)]
-        try:
-            yield
-        finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
-
-
-async def slots_in_use(url: str) -> int:
-    async with httpx.AsyncClient(trust_env=False) as client:
-        slots: list[dict[str, Any]] = (await client.get(url + "/slots")).json()
-    return sum(bool(slot["is_processing"]) for slot in slots)
-
-
 async def test_acceptance_read_through_the_scraper_is_the_one_set(serve: Serve) -> None:
-    async with client_of(serve) as client:
+    async with client_of(serve.url) as client:
         for round_ in range(12):
             await asyncio.gather(*(ask(client, f"{CODE}\n# variant {round_}.{i}", 96) for i in range(4)))
 
@@ -103,7 +61,7 @@ async def test_acceptance_read_through_the_scraper_is_the_one_set(serve: Serve) 
 
 async def test_acceptance_is_learned_by_class(serve: Serve) -> None:
     """llama.cpp reports totals with each answer, and positions in its counters when a request ends."""
-    async with client_of(serve) as client:
+    async with client_of(serve.url) as client:
         for round_ in range(20):
             await asyncio.gather(
                 *(ask(client, f"{prompt}\n{round_}.{i}", 96) for prompt in (CODE, PROSE) for i in (0, 1))
@@ -130,7 +88,7 @@ async def test_acceptance_is_learned_by_class(serve: Serve) -> None:
 
 
 async def test_at_concurrency_one_code_goes_to_the_speculative_replica(serve: Serve) -> None:
-    async with client_of(serve) as client:
+    async with client_of(serve.url) as client:
         for i in range(5):
             headers = await ask(client, f"{CODE} # {i}")
             assert headers["x-adaptive-gamma-class"] == "structured"
@@ -138,10 +96,8 @@ async def test_at_concurrency_one_code_goes_to_the_speculative_replica(serve: Se
             assert headers["x-adaptive-gamma-gamma"] == "4"
 
 
-async def test_past_the_crossing_prose_goes_to_the_plain_replica(
-    serve: Serve, engines: tuple[LlamaServer, LlamaServer]
-) -> None:
-    async with client_of(serve) as client:
+async def test_past_the_crossing_prose_goes_to_the_plain_replica(serve: Serve, engines: Pair) -> None:
+    async with client_of(serve.url) as client:
         assert (await ask(client, PROSE))["x-adaptive-gamma-replica"] == "spec-0"
         async with long_streams(engines[0].url, 6):
 
@@ -155,16 +111,12 @@ async def test_past_the_crossing_prose_goes_to_the_plain_replica(
     assert headers["x-adaptive-gamma-reason"] == "high_load"
 
 
-async def test_a_client_that_leaves_is_gone_from_the_engine_within_half_a_second(
-    serve: Serve, engines: tuple[LlamaServer, LlamaServer]
-) -> None:
-    gone_after = await _leave(serve, engines, stream=True, gone=lambda: _no_slot_in_use(engines))
+async def test_a_client_that_leaves_is_gone_from_the_engine_within_half_a_second(serve: Serve, engines: Pair) -> None:
+    gone_after = await _leave(serve, engines, stream=True, gone=lambda: no_slot_in_use(engines))
     assert gone_after < 0.5, f"the engine went on for {gone_after:.2f} s"
 
 
-async def test_a_client_that_leaves_before_the_headers_frees_the_replica(
-    serve: Serve, engines: tuple[LlamaServer, LlamaServer]
-) -> None:
+async def test_a_client_that_leaves_before_the_headers_frees_the_replica(serve: Serve, engines: Pair) -> None:
     """The engine's connection is closed as fast; that llama.cpp computes on without one is its own affair.
 
     Asked directly, this build goes on with a non-streamed answer to its end after its client has closed.
@@ -176,26 +128,22 @@ async def test_a_client_that_leaves_before_the_headers_frees_the_replica(
     gone_after = await _leave(serve, engines, stream=False, gone=released)
     assert gone_after < 0.5, f"the request stayed open for {gone_after:.2f} s"
     assert 'outcome="client_closed"' in (await serve.admin.get("/metrics")).text
-    await eventually(lambda: _no_slot_in_use(engines), within_s=30.0)
-
-
-async def _no_slot_in_use(engines: tuple[LlamaServer, LlamaServer]) -> bool:
-    return await slots_in_use(engines[0].url) + await slots_in_use(engines[1].url) == 0
+    await eventually(lambda: no_slot_in_use(engines), within_s=30.0)
 
 
 async def _leave(
     serve: Serve,
-    engines: tuple[LlamaServer, LlamaServer],
+    engines: Pair,
     *,
     stream: bool,
     gone: Callable[[], Awaitable[bool]],
 ) -> float:
     """Ask, leave once the engine works on it; the seconds until ``gone``."""
-    async with client_of(serve) as client:
+    async with client_of(serve.url) as client:
         task = asyncio.ensure_future(_consume(client, stream))
 
         async def busy() -> bool:
-            return not await _no_slot_in_use(engines)
+            return not await no_slot_in_use(engines)
 
         await eventually(busy, every_s=0.01)
         task.cancel()

@@ -26,8 +26,6 @@ BASE = {
     "replicas": [{"name": "a", "url": "http://127.0.0.1:1", "gamma": 0}],
 }
 
-DISCOVERY = {"kind": "dns", "services": [{"name": "s", "host": "engines.example", "port": 8000}]}
-
 
 def run(folder: Path, *options: str, envoy: str | None = None, **more: Any) -> subprocess.CompletedProcess[str]:
     config = folder / "c.yaml"
@@ -71,7 +69,6 @@ def test_an_envoy_that_cannot_be_run(tmp_path: Path) -> None:
         (("--envoy-admin", "127.0.0.1:28080"), {}, "is the configured listen or admin address"),
         ((), {"policy": "no-such-policy"}, "no-such-policy"),
         ((), {"nonsense": 1}, "nonsense"),
-        ((), {"discovery": DISCOVERY}, "discovery: is for serve"),
     ],
 )
 def test_what_is_refused(tmp_path: Path, options: tuple[str, ...], more: dict[str, Any], said: str) -> None:

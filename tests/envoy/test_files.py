@@ -13,10 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from adaptive_gamma.config import Settings
+from adaptive_gamma.envoy.addresses import Address, AddressBook
 from adaptive_gamma.envoy.files import Place, make_plan, read_clusters
-from adaptive_gamma.envoy.files.addresses import AddressBook
 from adaptive_gamma.envoy.files.arrivals import Arrivals
-from adaptive_gamma.envoy.files.endpoints import Address, endpoints_file
+from adaptive_gamma.envoy.files.endpoints import endpoints_file
 from adaptive_gamma.envoy.files.listener import internal_headers
 from adaptive_gamma.envoy.files.own_load import OwnLoad
 from adaptive_gamma.envoy.files.writer import FileWriter
@@ -174,8 +174,8 @@ CLUSTERS = {
 def test_envoys_page_of_clusters() -> None:
     load = read_clusters(json.dumps(CLUSTERS).encode())
     assert load.active["any-chat"] == Counter({("10.0.0.1", 80): 3, ("10.0.0.2", 80): 0})
-    assert (load.total["any-chat"], load.open) == (9, 3)
-    assert read_clusters(b"{}").open == 0
+    assert load.total["any-chat"] == 9
+    assert not read_clusters(b"{}").active
 
 
 @pytest.mark.parametrize("page", [b"", b"[]", b"not json", b'{"cluster_statuses": [{}]}', b'{"cluster_statuses": [3]}'])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import itertools
 import json
@@ -10,41 +9,38 @@ import statistics
 import time
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
-from typing import Any
 
 import httpx
-import openai
 import pytest
 
-from adaptive_gamma.cli.demo.engines import first_draft
 from adaptive_gamma.cli.demo.llama_server import LlamaServer
 from tests.support.envoy import FilesMode, needs_envoy, running_command
+from tests.support.llama_pair import (
+    CODE,
+    POLICY,
+    PROSE,
+    Pair,
+    ask,
+    client_of,
+    llama_pair,
+    long_streams,
+    no_slot_in_use,
+    replicas_of,
+)
 from tests.support.running import demo_models, eventually
-
-CODE = "Write a Python function that parses this JSON and returns the list of ids:\n```python\ndef ids(text):\n```"
-PROSE = "Write a warm letter to my parents about our holiday by the sea and the little museum we liked."
 
 
 @pytest.fixture(scope="module")
-def engines(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[LlamaServer, LlamaServer]]:
+def engines(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
     needs_envoy()
-    models = demo_models(tmp_path_factory.mktemp("models"))
-    rates = (0.9, 0.8, 0.7, 0.6)
-    speculative = LlamaServer(models.target, draft=models.draft, gamma=4, synthetic_rates=rates, slots=8)
-    with speculative, LlamaServer(models.target, slots=8) as plain:
-        first_draft(speculative.url)
-        yield speculative, plain
+    with llama_pair(tmp_path_factory.mktemp("models")) as pair:
+        yield pair
 
 
 @contextlib.asynccontextmanager
-async def files_mode(folder: Path, engines: tuple[LlamaServer, LlamaServer]) -> AsyncIterator[FilesMode]:
-    speculative, plain = engines
-    replicas = [
-        {"name": "spec-0", "url": speculative.url, "engine": "llamacpp", "gamma": "auto"},
-        {"name": "plain-0", "url": plain.url, "engine": "llamacpp", "gamma": 0},
-    ]
+async def files_mode(folder: Path, engines: Pair) -> AsyncIterator[FilesMode]:
     health = {"interval_s": 0.5, "down_after": 2}
-    async with running_command(folder, policy="demo-llamacpp-cpu", replicas=replicas, health=health) as (mode, _):
+    async with running_command(folder, policy=POLICY, replicas=replicas_of(engines), health=health) as (mode, _):
 
         async def gamma_known() -> bool:
             return all(row["gamma"] is not None for row in (await mode.status())["replicas"])
@@ -53,47 +49,8 @@ async def files_mode(folder: Path, engines: tuple[LlamaServer, LlamaServer]) -> 
         yield mode
 
 
-def client_of(mode: FilesMode) -> openai.AsyncOpenAI:
-    return openai.AsyncOpenAI(base_url=mode.url + "/v1", api_key="none", max_retries=0, timeout=60.0)
-
-
-async def ask(client: openai.AsyncOpenAI, prompt: str, tokens: int = 8) -> httpx.Headers:
-    answer = await client.chat.completions.with_raw_response.create(
-        model="tiny", messages=[{"role": "user", "content": prompt}], max_tokens=tokens
-    )
-    headers: httpx.Headers = answer.headers
-    return headers
-
-
-@contextlib.asynccontextmanager
-async def long_streams(url: str, count: int) -> AsyncIterator[None]:
-    """Streams straight at an engine: somebody else's traffic."""
-    body = {"prompt": "once", "n_predict": 900, "stream": True, "ignore_eos": True, "cache_prompt": False}
-    async with httpx.AsyncClient(base_url=url, timeout=60.0, trust_env=False) as client:
-
-        async def run() -> None:
-            while True:
-                async with client.stream("POST", "/completion", json=body) as answer:
-                    async for _ in answer.aiter_bytes():
-                        pass
-
-        tasks = [asyncio.ensure_future(run()) for _ in range(count)]
-        try:
-            yield
-        finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
-
-
-async def slots_in_use(url: str) -> int:
-    async with httpx.AsyncClient(trust_env=False) as client:
-        slots: list[dict[str, Any]] = (await client.get(url + "/slots")).json()
-    return sum(bool(slot["is_processing"]) for slot in slots)
-
-
-async def test_code_and_prose_land_as_decided(tmp_path: Path, engines: tuple[LlamaServer, LlamaServer]) -> None:
-    async with files_mode(tmp_path, engines) as mode, client_of(mode) as client:
+async def test_code_and_prose_land_as_decided(tmp_path: Path, engines: Pair) -> None:
+    async with files_mode(tmp_path, engines) as mode, client_of(mode.url) as client:
 
         async def idle() -> bool:
             # A request that has just ended counts until Envoy has been asked again.
@@ -120,7 +77,7 @@ async def test_code_and_prose_land_as_decided(tmp_path: Path, engines: tuple[Lla
         assert landed == ("plain-0", "high_load")
 
 
-async def test_a_stream_arrives_as_it_is_made(tmp_path: Path, engines: tuple[LlamaServer, LlamaServer]) -> None:
+async def test_a_stream_arrives_as_it_is_made(tmp_path: Path, engines: Pair) -> None:
     async with files_mode(tmp_path, engines) as mode, httpx.AsyncClient(timeout=60.0, trust_env=False) as client:
         body = {"model": "tiny", "prompt": CODE, "max_tokens": 200, "stream": True, "ignore_eos": True}
         arrived = []
@@ -131,18 +88,18 @@ async def test_a_stream_arrives_as_it_is_made(tmp_path: Path, engines: tuple[Lla
                     arrived.append(time.perf_counter())
                     # The engine is still at it: what has come was not kept until the end.
                     if len(arrived) == 2:
-                        assert await slots_in_use(engines[0].url) + await slots_in_use(engines[1].url) >= 1
+                        assert not await no_slot_in_use(engines)
         gaps = [1e3 * (b - a) for a, b in itertools.pairwise(arrived)]
         print(f"{len(arrived)} chunks, spacing median {statistics.median(gaps):.2f} ms, largest {max(gaps):.1f} ms")
         assert len(arrived) > 20
 
 
-async def test_a_client_that_leaves_frees_the_engine(tmp_path: Path, engines: tuple[LlamaServer, LlamaServer]) -> None:
+async def test_a_client_that_leaves_frees_the_engine(tmp_path: Path, engines: Pair) -> None:
     async with files_mode(tmp_path, engines) as mode, httpx.AsyncClient(timeout=60.0, trust_env=False) as client:
         body = {"prompt": CODE, "n_predict": 900, "stream": True, "ignore_eos": True}
 
         async def free() -> bool:
-            return not any([await slots_in_use(engine.url) for engine in engines])
+            return await no_slot_in_use(engines)
 
         await eventually(free, within_s=30.0)
         async with client.stream("POST", mode.url + "/completion", json=body) as answer:
@@ -158,11 +115,11 @@ async def test_a_client_that_leaves_frees_the_engine(tmp_path: Path, engines: tu
         await eventually(none_open)
 
 
-async def test_a_replica_that_is_killed(tmp_path: Path, engines: tuple[LlamaServer, LlamaServer]) -> None:
+async def test_a_replica_that_is_killed(tmp_path: Path, engines: Pair) -> None:
     speculative, _ = engines
     models = demo_models(tmp_path)
     with LlamaServer(models.target, slots=2) as doomed:
-        async with files_mode(tmp_path, (speculative, doomed)) as mode, client_of(mode) as client:
+        async with files_mode(tmp_path, (speculative, doomed)) as mode, client_of(mode.url) as client:
             parameters = {"x-adaptive-gamma-class": "chat"}
             async with long_streams(speculative.url, 6):
 

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from adaptive_gamma.config import Settings
+from adaptive_gamma.envoy.addresses import Address
 from adaptive_gamma.envoy.files import Place, make_plan, render_endpoints, render_frame, whole_configuration
-from adaptive_gamma.envoy.files.endpoints import Address
 from adaptive_gamma.policy import load_policy
 from adaptive_gamma.routing import DecisionLimits, ReplicaState
 from adaptive_gamma.routing.shares import Expected, shares_of

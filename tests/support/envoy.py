@@ -24,8 +24,9 @@ import httpx
 import pytest
 import yaml
 
+from adaptive_gamma.admin import AdminPort
 from adaptive_gamma.config import Settings
-from adaptive_gamma.envoy.files import ControllerAdmin, FilesController, Place
+from adaptive_gamma.envoy.files import FilesController, Place, controller_app
 from adaptive_gamma.fleet import Fleet
 from adaptive_gamma.policy import load_policy
 from tests.support.running import eventually
@@ -138,14 +139,18 @@ class FilesMode:
 
 
 @contextlib.asynccontextmanager
-async def _with_envoy(folder: Path, port: int, admin_port: int, own_url: str) -> AsyncIterator[FilesMode]:
-    """Envoy on files that have been written, from when their writer says that it is ready."""
+async def _with_envoy(
+    folder: Path, port: int, admin_port: int, own_url: str, *, ready: bool = True
+) -> AsyncIterator[FilesMode]:
+    """Envoy on files that have been written, from when their writer says that it is ready, or has seen Envoy."""
     envoys = running_envoy(folder / "envoy.json", port, admin_port)
     envoy = await asyncio.to_thread(envoys.__enter__)
     try:
         async with httpx.AsyncClient(base_url=own_url, timeout=10.0, trust_env=False) as admin:
 
             async def is_ready() -> bool:
+                if not ready:
+                    return bool((await admin.get("/status")).json()["envoy"]["answers"])
                 return (await admin.get("/readyz")).status_code == 200
 
             await eventually(is_ready, within_s=_START_S)
@@ -161,21 +166,13 @@ async def running_files(folder: Path, **more: Any) -> AsyncIterator[FilesMode]:
     port, admin_port = free_port(), free_port()
     settings = Settings.model_validate({"listen": f"127.0.0.1:{port}", "admin": "127.0.0.1:0", **more})
     policy = load_policy(settings.policy)
-    fleet = Fleet(
-        settings.replicas,
-        scrape=settings.scrape,
-        health=settings.health,
-        load=settings.load,
-        capability=settings.capability,
-        api_key=settings.engine_api_key,
-        policy=policy,
-    )
+    fleet = Fleet.of(settings, policy)
     out = folder / "envoy"
     place = Place(out, settings.listen, f"127.0.0.1:{admin_port}")
     controller = FilesController(settings, fleet, policy, place, interval_s=0.05)
     await asyncio.gather(fleet.scrape_once(), fleet.check_health_once())
     await controller.rewrite()
-    admin = ControllerAdmin(controller, settings.admin)
+    admin = AdminPort(controller_app(controller), settings.admin)
     await admin.start()
     await fleet.start()
     running = asyncio.create_task(controller.run())
@@ -197,9 +194,9 @@ def _started(command: list[str], sink: BinaryIO) -> subprocess.Popen[bytes]:
 
 @contextlib.asynccontextmanager
 async def running_command(
-    folder: Path, *options: str, **settings: Any
+    folder: Path, *options: str, ready: bool = True, **settings: Any
 ) -> AsyncIterator[tuple[FilesMode, subprocess.Popen[bytes]]]:
-    """The same by ``adaptive-gamma envoy`` as a process."""
+    """The same by ``adaptive-gamma envoy`` as a process; where not ``ready``, from when it has seen Envoy."""
     needs_envoy()
     port, admin_port, own_port = free_port(), free_port(), free_port()
     config, out, log = folder / "files.yaml", folder / "envoy", folder / "controller.log"
@@ -218,7 +215,7 @@ async def running_command(
                 return re.search(r"writes .* admin on http", log.read_text()) is not None
 
             await eventually(written, within_s=_START_S)
-            async with _with_envoy(out, port, admin_port, f"http://127.0.0.1:{own_port}") as mode:
+            async with _with_envoy(out, port, admin_port, f"http://127.0.0.1:{own_port}", ready=ready) as mode:
                 yield mode, process
         finally:
             process.terminate()

@@ -257,6 +257,10 @@ class PickerProcess:
     admin: httpx.AsyncClient
     log: Path
 
+    async def status(self) -> dict[str, Any]:
+        page: dict[str, Any] = (await self.admin.get("/status")).json()
+        return page
+
     async def sample(self, line: str) -> float:
         """A sample of ``/metrics`` by its name with labels; 0 where there is none."""
         for each in (await self.admin.get("/metrics")).text.splitlines():
@@ -267,9 +271,14 @@ class PickerProcess:
 
 @contextlib.asynccontextmanager
 async def picker_process(
-    folder: Path, name: str = "picker", *, options: Sequence[str] = ("--tls", "off", "--linger", "0"), **settings: Any
+    folder: Path,
+    name: str = "picker",
+    *,
+    options: Sequence[str] = ("--tls", "off", "--linger", "0"),
+    ready: bool = True,
+    **settings: Any,
 ) -> AsyncIterator[PickerProcess]:
-    """``adaptive-gamma picker`` with the settings given, from when it is ready to its end."""
+    """``adaptive-gamma picker`` with the settings given, from when it is ready (or listens) to its end."""
     config, log, started = folder / f"{name}.yaml", folder / f"{name}.log", time.monotonic()
     config.write_text(yaml.safe_dump({"admin": "127.0.0.1:0", **settings}))
     command = [
@@ -285,9 +294,10 @@ async def picker_process(
         port, admin_url = await eventually(places, within_s=20)
         async with httpx.AsyncClient(base_url=admin_url, timeout=5.0, trust_env=False) as admin:
 
-            async def ready() -> bool:
+            async def is_ready() -> bool:
                 assert process.poll() is None, f"after {time.monotonic() - started} s: {log.read_text()}"
                 return (await admin.get("/readyz")).status_code == 200
 
-            await eventually(ready)
+            if ready:
+                await eventually(is_ready)
             yield PickerProcess(process, int(port), admin, log)

@@ -239,16 +239,7 @@ async def running_picker(
     loaded = Settings(**{**values, **settings})
     policy = _policy()
     own = options or {}
-    fleet = Fleet(
-        loaded.replicas,
-        clock=own.get("clock", time.monotonic),
-        scrape=loaded.scrape,
-        health=loaded.health,
-        load=loaded.load,
-        capability=loaded.capability,
-        api_key=loaded.engine_api_key,
-        policy=policy,
-    )
+    fleet = Fleet.of(loaded, policy, clock=own.get("clock", time.monotonic))
     picker = Picker(loaded, fleet, policy, **own)
     server = PickerServer(picker, "127.0.0.1:0", **(server_options or {}))
     await server.start()

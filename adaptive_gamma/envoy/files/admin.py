@@ -7,12 +7,14 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
+from adaptive_gamma.envoy.files.names import STATISTICS
 from adaptive_gamma.errors import ScrapeError
 from adaptive_gamma.fleet.scrape import EngineClient
 
 __all__ = ["EnvoyAdmin", "EnvoyLoad", "read_clusters"]
 
 _CLUSTERS = "/clusters?format=json"
+_OPEN = f"/stats?format=json&filter=^http\\.{STATISTICS}\\.downstream_rq_active$"
 _DRAIN = "/drain_listeners?graceful&skip_exit"
 _FAIL_HEALTH = "/healthcheck/fail"
 _QUIT = "/quitquitquit"
@@ -30,10 +32,6 @@ class EnvoyLoad:
     """Requests since Envoy's start, by cluster; of endpoints that are still there."""
     begun: Counter[tuple[str, int]] = field(default_factory=Counter)
     """The same by endpoint."""
-
-    @property
-    def open(self) -> int:
-        return sum(sum(counts.values()) for counts in self.active.values())
 
 
 def read_clusters(page: bytes) -> EnvoyLoad:
@@ -69,6 +67,16 @@ class EnvoyAdmin:
     async def load(self) -> EnvoyLoad:
         """What is open and was begun. Raises ScrapeError."""
         return read_clusters(await self._client.fetch(_CLUSTERS, timeout_s=self._timeout_s, max_bytes=_MAX_BYTES))
+
+    async def open(self) -> int:
+        """Requests that clients have open, wherever they are: also on endpoints that are listed no more. Raises
+        ScrapeError."""
+        page = await self._client.fetch(_OPEN, timeout_s=self._timeout_s, max_bytes=_SHORT)
+        try:
+            (gauge,) = json.loads(page)["stats"]
+            return int(gauge["value"])
+        except (ValueError, KeyError, TypeError) as error:
+            raise ScrapeError("protocol", f"no page of Envoy's statistics: {error!r}") from error
 
     async def drain(self) -> None:
         """Say that this Envoy is going, and take no more connections; open streams go on. Raises ScrapeError."""

@@ -6,57 +6,46 @@ import time
 from collections.abc import Iterator
 
 from fastapi import FastAPI, Response
-from fastapi.responses import JSONResponse, PlainTextResponse
+from fastapi.responses import JSONResponse
 
 from adaptive_gamma._version import __version__
-from adaptive_gamma.envoy.admin_port import AdminPort
+from adaptive_gamma.admin import base_app, paged
 from adaptive_gamma.envoy.files.controller import FilesController
-from adaptive_gamma.fleet.exposition import Family, pieces
+from adaptive_gamma.fleet.discovered import discovery_families
+from adaptive_gamma.fleet.exposition import Family
 from adaptive_gamma.fleet.metric_families import fleet_families
 
-__all__ = ["ControllerAdmin", "controller_app"]
-
-_EXPOSITION = "text/plain; version=0.0.4; charset=utf-8"
+__all__ = ["controller_app"]
 
 
 def controller_app(controller: FilesController) -> FastAPI:
     """The application of the admin port."""
-    app = FastAPI(title="adaptive-gamma envoy", version=__version__, redoc_url=None)
-
-    @app.get("/livez", response_class=PlainTextResponse, summary="The process runs")
-    async def livez() -> PlainTextResponse:
-        return PlainTextResponse("ok\n")
-
-    @app.get("/readyz", response_class=PlainTextResponse, summary="Requests may come to Envoy")
-    async def readyz() -> PlainTextResponse:
-        why = controller.not_ready_because
-        if why is None:
-            return PlainTextResponse("ready\n")
-        return PlainTextResponse(f"not ready: {why}\n", status_code=503)
-
-    @app.get("/metrics", response_class=PlainTextResponse, summary="Prometheus exposition")
-    async def metrics() -> Response:
-        return Response("".join(pieces(_families(controller))), headers={"content-type": _EXPOSITION})
+    app = base_app(
+        "adaptive-gamma envoy",
+        ready_means="Requests may come to Envoy",
+        not_ready_because=lambda: controller.not_ready_because,
+        families=lambda: _families(controller),
+    )
 
     @app.get("/status", response_class=JSONResponse, summary="The replicas, and how requests are shared out")
-    async def status() -> JSONResponse:
-        return JSONResponse(
-            {
-                "version": __version__,
-                "mode": controller.settings.mode,
-                "draining": controller.draining,
-                "policy": {"source": controller.settings.policy, "name": controller.policy.name},
-                "envoy": {"admin": controller.place.envoy_admin, "answers": controller.envoy_seen},
-                "clusters": controller.status(),
-                "replicas": controller.fleet.status(),
-            }
-        )
+    async def status() -> Response:
+        page = {
+            "version": __version__,
+            "mode": controller.settings.mode,
+            "draining": controller.draining,
+            "policy": {"source": controller.settings.policy, "name": controller.policy.name},
+            "envoy": {"admin": controller.place.envoy_admin, "answers": controller.envoy_seen},
+            "clusters": controller.status(),
+            "discovery": controller.discovery(),
+        }
+        return await paged(page, "replicas", controller.fleet.rows())
 
     return app
 
 
 def _families(controller: FilesController) -> Iterator[Family]:
     yield from fleet_families(controller.fleet, time.monotonic(), None)
+    yield from discovery_families(controller.discovery())
     yield Family(
         "adaptive_gamma_envoy_weight",
         "gauge",
@@ -98,15 +87,3 @@ def _families(controller: FilesController) -> Iterator[Family]:
         (),
         [("", (), float(controller.envoy_seen))],
     )
-
-
-class ControllerAdmin(AdminPort):
-    """The admin port, from ``start`` to ``stop``.
-
-    Args:
-        controller: what it tells of.
-        address: ``host:port``; port 0 takes a free one.
-    """
-
-    def __init__(self, controller: FilesController, address: str) -> None:
-        super().__init__(controller_app(controller), address)

@@ -6,29 +6,34 @@ import asyncio
 import logging
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
 from typing import Any
 
-from adaptive_gamma.config import Settings
-from adaptive_gamma.envoy.files.addresses import AddressBook
+from adaptive_gamma.config import ReplicaSettings, Settings, refuse_changes
+from adaptive_gamma.envoy.addresses import Address, AddressBook
 from adaptive_gamma.envoy.files.admin import EnvoyAdmin, EnvoyLoad
 from adaptive_gamma.envoy.files.arrivals import Arrivals
-from adaptive_gamma.envoy.files.endpoints import Address
+from adaptive_gamma.envoy.files.endpoints import Ending
 from adaptive_gamma.envoy.files.names import CLUSTERS_FILE, ENDPOINTS_FOLDER
 from adaptive_gamma.envoy.files.own_load import OwnLoad
 from adaptive_gamma.envoy.files.plan import Plan, make_plan
+from adaptive_gamma.envoy.files.refusals import refuse_settings
 from adaptive_gamma.envoy.files.render import Place, render_endpoints, render_frame
+from adaptive_gamma.envoy.files.switch import PlanSwitch
 from adaptive_gamma.envoy.files.writer import FileWriter
 from adaptive_gamma.errors import ConfigurationError, ScrapeError
-from adaptive_gamma.fleet import Fleet, FleetOptions
+from adaptive_gamma.fleet import Fleet, FleetOptions, FleetReplica
 from adaptive_gamma.policy import Policy
-from adaptive_gamma.routing import DecisionLimits, PriceBook
+from adaptive_gamma.routing import DecisionLimits, PriceBook, ReplicaState
 from adaptive_gamma.routing.shares import Expected, Shares, even_shares, shares_of
 
 __all__ = ["FilesController"]
 
 _log = logging.getLogger("adaptive_gamma.envoy")
 
+_FIXED = ("admin",)
+"""Keys that only a restart can change: the port is bound."""
 _HORIZON = 1.5
 """Intervals for which weights must last: the one between two rewrites, and what a rewrite takes."""
 _ADMIN_STALE_S = 2.0
@@ -76,6 +81,8 @@ class FilesController:
         self.admin_read_at: float | None = None
         """Monotonic seconds of the last page of Envoy's that could be read."""
         self.draining = False
+        self.discovery: Callable[[], list[dict[str, Any]]] = list
+        """What is known of the places where replicas are found, a row for each."""
         self._interval_s = interval_s
         self._clock = clock
         self._addresses = AddressBook(settings.health.interval_s, clock)
@@ -87,6 +94,9 @@ class FilesController:
         self._prices = PriceBook()
         self._reasons: dict[tuple[str, str], str] = {}
         """Why a cluster's requests went to a replica, when they last did."""
+        self._switch = PlanSwitch()
+        self._known: frozenset[str] = frozenset()
+        """The clusters that Envoy had when it was asked last."""
 
     @property
     def not_ready_because(self) -> str | None:
@@ -97,7 +107,9 @@ class FilesController:
             return "no file has been written yet"
         if not self.envoy_seen:
             return "Envoy's admin port does not answer"
-        if not any(replica.seen and replica.state.healthy for replica in self.fleet.replicas):
+        if not self.fleet.replicas:
+            return "no replica has been found"
+        if not any(r.seen and r.state.healthy and not r.state.draining for r in self.fleet.replicas):
             return "no replica is healthy"
         return None
 
@@ -131,16 +143,18 @@ class FilesController:
         if not self.envoy_seen:
             _log.info("Envoy's admin port at %s answers", self.place.envoy_admin)
         self.admin_read_at = now = self._clock()
+        self._known = frozenset(load.active)
         self._arrivals.count(load.total, now)
         self._take_open(load, now)
         return load
 
     def _take_open(self, load: EnvoyLoad, now: float) -> None:
         classes = {cluster.name: cluster.needs.request_class for cluster in (self.plan.clusters if self.plan else ())}
-        for replica in self.fleet.replicas:
-            address = self._endpoints.get(replica.url)
-            if address is None:
-                continue
+        places = self._places()
+        for replica in self.fleet.leaving:
+            if replica not in places:
+                replica.open_requests.counted({})
+        for replica, address in places.items():
             counts: Counter[str] = Counter()
             for cluster, active in load.active.items():
                 counts[classes.get(cluster, self.policy.default_class)] += active[address.ip, address.port]
@@ -157,27 +171,29 @@ class FilesController:
 
     async def rewrite(self) -> list[str]:
         """Decide on what is known now and write the files that have changed; their names."""
-        self._endpoints = await self._addresses.look_up(replica.url for replica in self.fleet.replicas)
-        states, settings = self.fleet.states, self.settings
-        plan = make_plan(
+        fleet = self.fleet
+        self._endpoints = await self._addresses.look_up(r.url for r in (*fleet.replicas, *fleet.leaving))
+        # From here on nothing is waited for: what is written is of one moment.
+        states, settings = self._looked_at(), self.settings
+        wanted = make_plan(
             states,
             self.policy,
             default_class=settings.classify.default,
             structure_apart=settings.capability.structured_output == "plain",
         )
-        shares = self._decide(plan)
-        addresses = {
-            replica.name: self._endpoints[replica.url]
-            for replica in self.fleet.replicas
-            if replica.url in self._endpoints
-        }
+        written_now = self._switch.write(wanted, self._known if self.envoy_seen else None, self._clock())
+        plan = replace(written_now.routes, clusters=written_now.clusters)
+        shares = self._decide(plan, states)
+        places = self._places()
+        addresses = {replica.name: address for replica, address in places.items() if not replica.leaving}
+        ending = [Ending(each.state, address) for each, address in places.items() if each.state.draining]
         self._reasons |= {
             (cluster.name, share.replica): share.reason
             for cluster, shared in zip(plan.clusters, shares, strict=True)
             for share in shared.first
         }
-        files = render_endpoints(plan, shares, states, addresses, self._reasons)
-        files |= render_frame(plan, settings, self.place, self.fleet.models_page())
+        files = render_endpoints(plan, shares, states, addresses, self._reasons, ending)
+        files |= render_frame(plan, settings, self.place, fleet.models_page())
         written = [name for name, content in files.items() if self.writer.write(name, content)]
         self.plan, self.shares, self.files = plan, shares, files
         for name in written:
@@ -186,8 +202,30 @@ class FilesController:
             self.writer.forget({name for name in self.writer.names if name.startswith(ENDPOINTS_FOLDER)} - files.keys())
         return written
 
-    def _decide(self, plan: Plan) -> list[Shares]:
-        settings, states = self.settings, self.fleet.states
+    def _looked_at(self) -> list[ReplicaState]:
+        """The states of the replicas that have been looked at once, where there are any: the models that one has say
+        which clusters there are, and these would change twice for each that joins."""
+        looked = [
+            replica.state
+            for replica in self.fleet.replicas
+            if replica.models_asked and (replica.scraped_at is not None or replica.scrape_error is not None)
+        ]
+        return looked or self.fleet.states
+
+    def _places(self) -> dict[FleetReplica, Address]:
+        """Where the replicas are, those included that have left with requests open. An address is of one only: a
+        replica that has left may have been at one that is another's by now."""
+        places: dict[FleetReplica, Address] = {}
+        taken: set[tuple[str, int]] = set()
+        for replica in (*self.fleet.replicas, *self.fleet.leaving):
+            address = self._endpoints.get(replica.url)
+            if address is not None and not (replica.leaving and (address.ip, address.port) in taken):
+                places[replica] = address
+                taken.add((address.ip, address.port))
+        return places
+
+    def _decide(self, plan: Plan, states: Sequence[ReplicaState]) -> list[Shares]:
+        settings = self.settings
         horizon = self._interval_s * _HORIZON
         expected = [
             Expected(cluster.needs, self._arrivals.rate(cluster.name) * horizon, cluster.replicas)
@@ -202,23 +240,67 @@ class FilesController:
             for cluster, kind, shared in zip(plan.clusters, expected, decided, strict=True)
         ]
 
-    def apply(self, settings: Settings, policy: Policy) -> None:
-        """Go on with another configuration from the next rewrite on. Must be called in the running event loop."""
-        self.fleet.replace(
-            settings.replicas,
-            FleetOptions(
-                settings.scrape, settings.health, settings.load, settings.engine_api_key, settings.cost_check,
-                settings.capability,
-            ),
-        )  # fmt: skip
-        self.settings, self.policy, self.fleet.policy = settings, policy, policy
-        self._reasons.clear()
-        urls = {replica.url for replica in self.fleet.replicas}
-        self._own = {url: own for url, own in self._own.items() if url in urls}
-        self._scraped = {url: at for url, at in self._scraped.items() if url in urls}
+    def apply(
+        self,
+        settings: Settings,
+        policy: Policy,
+        origin: Callable[[str], str] = lambda key: "settings",
+        *,
+        not_ready: Collection[str] = (),
+    ) -> None:
+        """Go on with another configuration from the next rewrite on. Must be called in the running event loop.
+
+        Args:
+            settings: the whole configuration.
+            policy: the one it names.
+            origin: names the file or variable that gave a key.
+            not_ready: replicas that are to get nothing new; see ``take_replicas``.
+
+        Raises:
+            ConfigurationError: it has what Envoy's files cannot say, or what only a restart can change differs.
+                Nothing has changed then, except that the refusal is counted.
+        """
+        try:
+            refuse_settings(settings, self.place.envoy_admin, origin)
+            refuse_changes(self.settings, settings, _FIXED, origin)
+        except ConfigurationError:
+            self.reload_failed()
+            raise
+        self._take(settings, not_ready, FleetOptions.of(settings))
+        self.policy = self.fleet.policy = policy
+        self.place = replace(self.place, listen=settings.listen)
         self.writer.private = settings.engine_api_key is not None
+        self._reasons.clear()
         for replica in self.fleet.replicas:
             replica.reprice(policy)
+
+    def take_replicas(self, replicas: Sequence[ReplicaSettings], not_ready: Collection[str] = ()) -> None:
+        """Go on with other replicas from the next rewrite on, and the same configuration.
+
+        Args:
+            replicas: all of them.
+            not_ready: names of those that get nothing new while what is open on them ends. They stay, as they may come
+                back; one that has never been here does not join.
+        """
+        self._take(self.settings.model_copy(update={"replicas": list(replicas)}), not_ready)
+
+    def _take(self, settings: Settings, not_ready: Collection[str], options: FleetOptions | None = None) -> None:
+        joining = self.fleet.without_newcomers(settings.replicas, not_ready)
+        self.fleet.replace(joining, options)
+        self.fleet.hold(not_ready)
+        self.settings = settings.model_copy(update={"replicas": joining})
+        names = {replica.name for replica in self.fleet.replicas}
+        self._reasons = {key: reason for key, reason in self._reasons.items() if key[1] in names}
+        self._forget_gone()
+
+    def _forget_gone(self) -> None:
+        urls = {replica.url for replica in (*self.fleet.replicas, *self.fleet.leaving)}
+        self._own = {url: own for url, own in self._own.items() if url in urls}
+        self._scraped = {url: at for url, at in self._scraped.items() if url in urls}
+
+    def reload_failed(self) -> None:
+        """Count a configuration that was refused."""
+        self.reload_failures += 1
 
     async def close(self) -> None:
         """Drop the connections to Envoy's admin port."""
@@ -233,12 +315,12 @@ class FilesController:
         await self.admin.drain()
         loop = asyncio.get_running_loop()
         end = loop.time() + grace_s
-        load = await self.admin.load()
-        while load.open and loop.time() < end:
+        left = await self.admin.open()
+        while left and loop.time() < end:
             await asyncio.sleep(min(self._interval_s, max(0.0, end - loop.time())))
-            load = await self.admin.load()
+            left = await self.admin.open()
         await self.admin.quit()
-        return load.open
+        return left
 
     def status(self) -> list[dict[str, Any]]:
         """The clusters and how their requests are shared out, for ``/status``."""

@@ -2,28 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+from adaptive_gamma.envoy.addresses import Address
 from adaptive_gamma.envoy.files.names import METADATA, TYPE
 from adaptive_gamma.envoy.files.plan import ClusterPlan
 from adaptive_gamma.routing import ReplicaState
 from adaptive_gamma.routing.shares import Share, Shares
 
-__all__ = ["Address", "endpoints_file"]
+__all__ = ["Ending", "endpoints_file"]
 
 TLS_MATCH = "envoy.transport_socket_match"
 _FALLBACK = "fallback"
 
 
-class Address(NamedTuple):
-    """Where a replica listens."""
+class Ending(NamedTuple):
+    """A replica that gets nothing new while what is open on it ends."""
 
-    ip: str
-    port: int
-    host: str
-    """As the replica's url names it, with the port: the Host of its requests."""
-    tls: bool
+    state: ReplicaState
+    address: Address
 
 
 def endpoints_file(
@@ -32,6 +30,7 @@ def endpoints_file(
     states: Mapping[str, ReplicaState],
     addresses: Mapping[str, Address],
     reasons: Mapping[tuple[str, str], str],
+    ending: Sequence[Ending] = (),
 ) -> dict[str, Any]:
     """The replicas that share the requests come first; the others are for when these fail, those that may refuse such
     requests after all others.
@@ -40,6 +39,9 @@ def endpoints_file(
 
     ``reasons`` has by cluster and replica why it was chosen last. Envoy reads it when the answer comes, and by then the
     replica may no longer be among the first: because of this very request.
+
+    Those ``ending`` are listed so that Envoy goes on telling what is open on them; removed, they would end what is open
+    just as well. They are left out while no other replica is healthy, as Envoy turns to everyone then.
     """
     gammas = {share.replica: share for share in shares.first}
     tiers = [
@@ -53,15 +55,15 @@ def endpoints_file(
             for names in (shares.spare, shares.last)
         ),
     ]
+    request_class = cluster.needs.request_class
+    listed = [
+        [_endpoint(share, request_class, states[share.replica], addresses[share.replica]) for share in tier]
+        for tier in tiers
+    ]
+    if any(endpoint["health_status"] == "HEALTHY" for tier in listed for endpoint in tier):
+        listed.append([_endpoint(_nothing(state), request_class, state, address) for state, address in ending])
     endpoints = [
-        {
-            "priority": priority,
-            "lb_endpoints": [
-                _endpoint(share, cluster.needs.request_class, states[share.replica], addresses[share.replica])
-                for share in tier
-            ],
-        }
-        for priority, tier in enumerate([tier for tier in tiers if tier])
+        {"priority": priority, "lb_endpoints": tier} for priority, tier in enumerate(tier for tier in listed if tier)
     ]
     assignment: dict[str, Any] = {
         "@type": TYPE + "envoy.config.endpoint.v3.ClusterLoadAssignment",
@@ -73,6 +75,10 @@ def endpoints_file(
             "drop_overloads": [{"category": "at_capacity", "drop_percentage": {"numerator": 100}}],
         }
     return {"resources": [assignment]}
+
+
+def _nothing(state: ReplicaState) -> Share:
+    return Share(state.name, 1, _FALLBACK, _gamma(state))
 
 
 def _endpoint(share: Share, request_class: str, state: ReplicaState, address: Address) -> dict[str, Any]:

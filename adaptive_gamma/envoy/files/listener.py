@@ -8,7 +8,7 @@ from typing import Any
 
 from adaptive_gamma.config import Settings
 from adaptive_gamma.envoy.files.class_filter import class_filter
-from adaptive_gamma.envoy.files.names import LUA_FILTER, ROUTES_FILE, TYPE, address_of, silence
+from adaptive_gamma.envoy.files.names import LUA_FILTER, ROUTES_FILE, STATISTICS, TYPE, address_of, silence
 from adaptive_gamma.envoy.files.replies import local_replies
 from adaptive_gamma.envoy.files.routes import ROUTES_NAME
 
@@ -24,7 +24,7 @@ def listeners_file(settings: Settings, listen: str, folder: Path) -> dict[str, A
     """One listener at ``listen``; ``folder`` is where Envoy finds the files."""
     manager = {
         "@type": _HTTP,
-        "stat_prefix": "adaptive_gamma",
+        "stat_prefix": STATISTICS,
         "codec_type": "AUTO",
         "server_name": "adaptive-gamma",
         "server_header_transformation": "PASS_THROUGH",

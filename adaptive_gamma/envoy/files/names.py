@@ -16,7 +16,9 @@ __all__ = [
     "METADATA",
     "ROUTES_FILE",
     "SEARCH_CLUSTER",
+    "STATISTICS",
     "TYPE",
+    "UNREAD_MODELS",
     "address_of",
     "duration",
     "silence",
@@ -40,10 +42,13 @@ CLUSTER_HEADER = "x-adaptive-gamma-cluster"
 METADATA = "adaptive_gamma"
 """Namespace of an endpoint's metadata: what the response headers say of it."""
 LUA_FILTER = "envoy.filters.http.lua"
+STATISTICS = "adaptive_gamma"
+"""What Envoy calls the statistics of the data port."""
 
 _AFTER_FIRST_BYTE_S = 1.0
 
 ANY_MODEL = "any"
+UNREAD_MODELS = "unread"
 SEARCH_CLUSTER = "any-search"
 DEMAND_SAMPLING = "-sampling"
 DEMAND_STRUCTURE = "-structure"

@@ -6,11 +6,12 @@ name, and what differs from one moment to the next is in the cluster's endpoints
 
 from __future__ import annotations
 
+import hashlib
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from adaptive_gamma.envoy.files.names import ANY_MODEL, DEMAND_SAMPLING, DEMAND_STRUCTURE, SEARCH_CLUSTER
+from adaptive_gamma.envoy.files.names import ANY_MODEL, DEMAND_SAMPLING, DEMAND_STRUCTURE, SEARCH_CLUSTER, UNREAD_MODELS
 from adaptive_gamma.policy import CLASS_ALIASES
 from adaptive_gamma.routing import CLASSES, STRUCTURED_OUTPUT, PolicyPrices, ReplicaState, RequestNeeds, canonical_class
 from adaptive_gamma.routing.prompt_members import SAMPLING_MEMBERS
@@ -58,13 +59,15 @@ def make_plan(
     holders = {
         model: frozenset(s.name for s in states if s.models is None or model in s.models) for model in sorted(listed)
     }
+    # A group is called after its models, so that its name keeps its meaning when replicas come and go.
     groups: dict[frozenset[str], str] = {everyone: ANY_MODEL}
     for held in holders.values():
-        groups.setdefault(held, f"m{len(groups)}")
+        if held not in groups:
+            groups[held] = _called_after(model for model, by in holders.items() if by == held)
     unread = frozenset(state.name for state in states if state.models is None)
     lookup = {"model": ANY_MODEL} | {f"model:{model}": groups[held] for model, held in holders.items()}
     if unread:
-        lookup["other"] = groups.setdefault(unread, f"m{len(groups)}")
+        lookup["other"] = groups.setdefault(unread, UNREAD_MODELS)
     parts = _parts(policy.classes)
     for name in (*CLASSES, *policy.classes, *CLASS_ALIASES):
         lookup[f"class:{name}"] = parts[policy.class_for(canonical_class(name))]
@@ -88,6 +91,10 @@ def _demands(structure_apart: bool) -> Iterator[tuple[str, frozenset[str]]]:
     if structure_apart:
         yield DEMAND_STRUCTURE, structure
         yield DEMAND_SAMPLING + DEMAND_STRUCTURE, SAMPLING_MEMBERS | structure
+
+
+def _called_after(models: Iterable[str]) -> str:
+    return "m" + hashlib.sha256("\n".join(models).encode()).hexdigest()[:8]
 
 
 def _parts(classes: Sequence[str]) -> dict[str, str]:

@@ -9,9 +9,10 @@ from types import MappingProxyType
 from typing import Any
 
 from adaptive_gamma.config import Settings
+from adaptive_gamma.envoy.addresses import Address
 from adaptive_gamma.envoy.files.bootstrap import bootstrap_file
 from adaptive_gamma.envoy.files.clusters import clusters_file
-from adaptive_gamma.envoy.files.endpoints import Address, endpoints_file
+from adaptive_gamma.envoy.files.endpoints import Ending, endpoints_file
 from adaptive_gamma.envoy.files.listener import listeners_file
 from adaptive_gamma.envoy.files.names import (
     BOOTSTRAP_FILE,
@@ -50,12 +51,13 @@ def render_endpoints(
     states: Sequence[ReplicaState],
     addresses: Mapping[str, Address],
     reasons: Mapping[tuple[str, str], str] = MappingProxyType({}),
+    ending: Sequence[Ending] = (),
 ) -> dict[str, dict[str, Any]]:
-    """The files with the weights, by name; ``shares`` in the order of the plan's clusters, ``reasons`` as in
-    :func:`endpoints_file`."""
+    """The files with the weights, by name; ``shares`` in the order of the plan's clusters, ``reasons`` and ``ending``
+    as in :func:`endpoints_file`."""
     by_name = {state.name: state for state in states}
     return {
-        f"{ENDPOINTS_FOLDER}/{cluster.name}.json": endpoints_file(cluster, shared, by_name, addresses, reasons)
+        f"{ENDPOINTS_FOLDER}/{cluster.name}.json": endpoints_file(cluster, shared, by_name, addresses, reasons, ending)
         for cluster, shared in zip(plan.clusters, shares, strict=True)
     }
 

@@ -129,7 +129,7 @@ def _route(settings: Settings, chosen: dict[str, str], *, search: bool = False) 
 
 def _retries(settings: Settings, *, search: bool) -> dict[str, Any]:
     """Another replica is tried when the first could not be reached, or said at once that it is busy."""
-    attempts = min(len(settings.replicas) - 1, _MOST_REPLICAS_SEARCHED) if search else settings.retry.attempts
+    attempts = min(max(len(settings.replicas) - 1, 0), _MOST_REPLICAS_SEARCHED) if search else settings.retry.attempts
     policy: dict[str, Any] = {
         "num_retries": attempts,
         "per_try_timeout": duration(settings.limits.first_byte_timeout_s),

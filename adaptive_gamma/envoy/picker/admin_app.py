@@ -6,63 +6,53 @@ import time
 from collections.abc import Iterator
 
 from fastapi import FastAPI, Response
-from fastapi.responses import JSONResponse, PlainTextResponse
+from fastapi.responses import JSONResponse
 
 from adaptive_gamma._version import __version__
+from adaptive_gamma.admin import base_app, paged
 from adaptive_gamma.envoy.picker.picker import Picker
-from adaptive_gamma.fleet.exposition import Family, pieces
+from adaptive_gamma.fleet.discovered import discovery_families
+from adaptive_gamma.fleet.exposition import Family
 from adaptive_gamma.fleet.metric_families import fleet_families
 
 __all__ = ["picker_app"]
 
-_EXPOSITION = "text/plain; version=0.0.4; charset=utf-8"
-
 
 def picker_app(picker: Picker) -> FastAPI:
     """The application of the admin port."""
-    app = FastAPI(title="adaptive-gamma picker", version=__version__, redoc_url=None)
-
-    @app.get("/livez", response_class=PlainTextResponse, summary="The process runs")
-    async def livez() -> PlainTextResponse:
-        return PlainTextResponse("ok\n")
-
-    @app.get("/readyz", response_class=PlainTextResponse, summary="Gateways may ask here")
-    async def readyz() -> PlainTextResponse:
-        why = picker.not_ready_because
-        if why is None:
-            return PlainTextResponse("ready\n")
-        return PlainTextResponse(f"not ready: {why}\n", status_code=503)
-
-    @app.get("/metrics", response_class=PlainTextResponse, summary="Prometheus exposition")
-    async def metrics() -> Response:
-        picker.refresh()
-        return Response("".join(pieces(_families(picker))), headers={"content-type": _EXPOSITION})
+    app = base_app(
+        "adaptive-gamma picker",
+        ready_means="Gateways may ask here",
+        not_ready_because=lambda: picker.not_ready_because,
+        families=lambda: _families(picker),
+    )
 
     @app.get("/status", response_class=JSONResponse, summary="The replicas as they are known")
-    async def status() -> JSONResponse:
+    async def status() -> Response:
         picker.refresh()
-        return JSONResponse(
-            {
-                "version": __version__,
-                "mode": picker.settings.mode,
-                "draining": picker.draining,
-                "policy": {"source": picker.settings.policy, "name": picker.policy.name},
-                "in_flight_is": "estimated",
-                "replicas": picker.fleet.status(),
-            }
-        )
+        page = {
+            "version": __version__,
+            "mode": picker.settings.mode,
+            "draining": picker.draining,
+            "policy": {"source": picker.settings.policy, "name": picker.policy.name},
+            "in_flight_is": "estimated",
+            "discovery": picker.discovery(),
+        }
+        return await paged(page, "replicas", picker.fleet.rows())
 
     return app
 
 
 def _families(picker: Picker) -> Iterator[Family]:
+    picker.refresh()
     yield from fleet_families(picker.fleet, time.monotonic(), None)
+    yield from discovery_families(picker.discovery())
     yield Family(
         "adaptive_gamma_decisions",
         "counter",
         "Decisions by class, pool and reason.",
         ("class", "pool", "reason"),
-        [("_total", labels, count) for labels, count in picker.decisions.items()],
+        [("_total", labels, count) for labels, count in list(picker.decisions.items())],
     )
     yield Family(
         "adaptive_gamma_picks",

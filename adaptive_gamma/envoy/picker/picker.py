@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
-from typing import Final
+from collections.abc import Callable, Collection, Sequence
+from typing import Any, Final
 
-from adaptive_gamma.config import Settings
-from adaptive_gamma.envoy.files.addresses import AddressBook
+from adaptive_gamma.config import ReplicaSettings, Settings, refuse_changes
+from adaptive_gamma.envoy.addresses import AddressBook
 from adaptive_gamma.envoy.picker.answers import Pick
 from adaptive_gamma.envoy.picker.head import RequestHead
 from adaptive_gamma.envoy.picker.unseen_ends import OpenEstimates
-from adaptive_gamma.errors import NoReplica
+from adaptive_gamma.errors import ConfigurationError, NoReplica
 from adaptive_gamma.fleet import Fleet, FleetOptions
 from adaptive_gamma.fleet.choice import Chooser, ServedPolicy, classifier_of, decision_limits
 from adaptive_gamma.routing import AffinityIndex, Locality, ReplicaState, RequestNeeds
@@ -25,6 +26,8 @@ __all__ = ["NONE", "Picker"]
 
 NONE: Final = "none"
 """Label of picks that gave no endpoint."""
+_FIXED = ("admin",)
+"""Keys that only a restart can change: the port is bound."""
 _SOON = ((b"retry-after", b"1"),)
 _ANYTHING = Endpoint(frozenset(), json=False)
 
@@ -60,11 +63,17 @@ class Picker:
         """By class, pool and reason."""
         self.open_streams = 0
         """Requests that are being picked for now."""
+        self.discovery: Callable[[], list[dict[str, Any]]] = list
+        """What is known of the places where replicas are found, a row for each."""
+        self.look_up_due = asyncio.Event()
+        """Set when a replica has come whose address has to be looked up before it is picked."""
         self.test_selection = test_selection
         self._any_path = any_path
         self._clock = clock
         self._estimates = OpenEstimates(fleet, clock)
-        self._affinity: AffinityIndex | None = None
+        self.settings = settings
+        """What is in force, with the replicas of now."""
+        self._affinity = _affinity_of(settings)
         self._take(settings, policy)
         fleet.on_cache_lost = self._cache_lost
         self._book = AddressBook(settings.health.interval_s, clock)
@@ -91,20 +100,83 @@ class Picker:
             return "draining"
         if not self.fleet.looked:
             return "the replicas have not been looked at yet"
+        if not self.fleet.replicas:
+            return "no replica has been found"
         if not self._endpoints:
             return "no replica's address is known"
-        if not any(replica.seen and replica.state.healthy for replica in self.fleet.replicas):
+        if not any(r.seen and r.state.healthy and not r.state.draining for r in self.fleet.replicas):
             return "no replica is healthy"
         return None
 
     async def look_up(self) -> None:
         """Find the addresses of replicas that are given by name; to be repeated, as they may change."""
-        replicas = self.fleet.replicas
-        addresses = await self._book.look_up(replica.url for replica in replicas)
+        self.look_up_due.clear()
+        await self._book.look_up(replica.url for replica in self.fleet.replicas)
+        self._take_addresses()
+
+    def apply(
+        self,
+        settings: Settings,
+        policy: ServedPolicy,
+        origin: Callable[[str], str] = lambda key: "settings",
+        *,
+        not_ready: Collection[str] = (),
+    ) -> None:
+        """Go on with another configuration from the next pick on. Must be called in the running event loop.
+
+        Args:
+            settings: the whole configuration.
+            policy: the one it names.
+            origin: names the file or variable that gave a key.
+            not_ready: replicas that are not to be picked; see ``take_replicas``.
+
+        Raises:
+            ConfigurationError: what only a restart can change differs. Nothing has changed then, except that the
+                refusal is counted.
+        """
+        try:
+            refuse_changes(self.settings, settings, _FIXED, origin)
+        except ConfigurationError:
+            self.reload_failed()
+            raise
+        joining = self.fleet.without_newcomers(settings.replicas, not_ready)
+        settings = settings.model_copy(update={"replicas": joining})
+        self.fleet.replace(joining, FleetOptions.of(settings))
+        self._take(settings, policy)
+        self.fleet.policy = policy
+        for replica in self.fleet.replicas:
+            replica.reprice(policy)
+        self._replaced(not_ready)
+
+    def take_replicas(self, replicas: Sequence[ReplicaSettings], not_ready: Collection[str] = ()) -> None:
+        """Go on with other replicas from the next pick on, and the same configuration.
+
+        Args:
+            replicas: all of them.
+            not_ready: names of those that are not to be picked. They stay, with all that is known of them, as they may
+                come back; one that has never been here does not join.
+        """
+        joining = self.fleet.without_newcomers(replicas, not_ready)
+        self.fleet.replace(joining)
+        self.settings = self.settings.model_copy(update={"replicas": joining})
+        self._replaced(not_ready)
+
+    def _replaced(self, not_ready: Collection[str]) -> None:
+        """What follows once the fleet has its new replicas."""
+        self.fleet.hold(not_ready)
+        self._estimates.forget_gone()
+        names = {replica.name for replica in self.fleet.replicas}
+        self.picks = Counter({key: count for key, count in self.picks.items() if key[0] in names or key[0] == NONE})
+        self._take_addresses()
+        if not self._all_found:
+            self.look_up_due.set()
+
+    def _take_addresses(self) -> None:
+        """From here on those replicas are picked whose addresses are known; others have to be looked up first."""
         endpoints: dict[str, str] = {}
         names: dict[str, list[str]] = {}
-        for replica in replicas:
-            address = addresses.get(replica.url)
+        for replica in self.fleet.replicas:
+            address = self._book.known(replica.url)
             if address is None:
                 continue
             ip = f"[{address.ip}]" if ":" in address.ip else address.ip
@@ -112,32 +184,11 @@ class Picker:
             for key in (endpoint, ip, address.ip) if ip != address.ip else (endpoint, ip):
                 names.setdefault(key, []).append(replica.name)
         self._endpoints, self._names = endpoints, names
-        self._all_found = len(endpoints) == len(replicas)
+        self._all_found = len(endpoints) == len(self.fleet.replicas)
 
-    def apply(self, settings: Settings, policy: ServedPolicy) -> None:
-        """Go on with another configuration from the next pick on. Must be called in the running event loop.
-
-        Raises ValueError, and changes nothing, where two replicas have one name.
-        """
-        before = {(replica.name, replica.url) for replica in self.fleet.replicas}
-        self.fleet.replace(
-            settings.replicas,
-            FleetOptions(
-                settings.scrape, settings.health, settings.load, settings.engine_api_key, settings.cost_check,
-                settings.capability,
-            ),
-        )  # fmt: skip
-        self._estimates.forget_gone()
-        self._take(settings, policy)
-        self.fleet.policy = policy
-        for replica in self.fleet.replicas:
-            replica.reprice(policy)
-        names = {replica.name for replica in self.fleet.replicas}
-        # Others are not picked until their addresses are known.
-        stay = {replica.name for replica in self.fleet.replicas if (replica.name, replica.url) in before}
-        self._endpoints = {name: endpoint for name, endpoint in self._endpoints.items() if name in stay}
-        self._all_found = stay == names
-        self.picks = Counter({key: count for key, count in self.picks.items() if key[0] in names or key[0] == NONE})
+    def reload_failed(self) -> None:
+        """Count a configuration that was refused."""
+        self.reload_failures += 1
 
     def refresh(self) -> None:
         """Bring the counts of open requests up to date, for whoever shows them."""
@@ -280,20 +331,24 @@ class Picker:
         return Pick(places, names[0], self._classifier.classify(path=""), "test", state.pool, None)
 
     def _take(self, settings: Settings, policy: ServedPolicy) -> None:
-        before = getattr(self, "settings", None)
+        if settings.affinity != self.settings.affinity:
+            self._affinity = _affinity_of(settings)
         self.settings = settings
         self._table = EndpointTable(settings.allow_paths)
         self._classifier = classifier_of(settings.classify, policy)
         self._chooser = Chooser(
             self.fleet, policy, mode=settings.mode, limits=decision_limits(settings.decision), clock=self._clock
         )
-        header, key, affinity = settings.classify.header, settings.engine_api_key, settings.affinity
+        header, key = settings.classify.header, settings.engine_api_key
         self.class_header = None if header is None else header.lower()
         self.authorization = None if key is None else f"Bearer {key.get_secret_value()}".encode()
         self._fallbacks = settings.retry.attempts
-        if before is None or before.affinity != affinity:
-            self._affinity = AffinityIndex(affinity.entries, affinity.max_age_s) if affinity.entries else None
 
     def _cache_lost(self, replica: str) -> None:
         if self._affinity is not None:
             self._affinity.forget(replica)
+
+
+def _affinity_of(settings: Settings) -> AffinityIndex | None:
+    affinity = settings.affinity
+    return AffinityIndex(affinity.entries, affinity.max_age_s) if affinity.entries else None

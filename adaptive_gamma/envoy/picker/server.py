@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import AsyncIterator
 from typing import Any
@@ -111,6 +112,9 @@ class PickerServer:
         await process(self.picker, self._side, context)
 
     async def _look_up(self) -> None:
+        """Again and again, and at once where a replica has come that is given by name."""
         while True:
-            await asyncio.sleep(_LOOK_UP_S)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_LOOK_UP_S):
+                    await self.picker.look_up_due.wait()
             await self.picker.look_up()

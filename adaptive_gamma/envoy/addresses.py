@@ -7,13 +7,22 @@ import ipaddress
 import logging
 import socket
 from collections.abc import Callable, Iterable
-from urllib.parse import urlsplit
+from typing import NamedTuple
+from urllib.parse import SplitResult, urlsplit
 
-from adaptive_gamma.envoy.files.endpoints import Address
-
-__all__ = ["AddressBook"]
+__all__ = ["Address", "AddressBook"]
 
 _log = logging.getLogger("adaptive_gamma.envoy")
+
+
+class Address(NamedTuple):
+    """Where a replica listens."""
+
+    ip: str
+    port: int
+    host: str
+    """As the replica's url names it, with the port: the Host of its requests."""
+    tls: bool
 
 
 class AddressBook:
@@ -37,20 +46,21 @@ class AddressBook:
         for url in wanted:
             known = self._known.get(url)
             if known is None or known[0] <= now:
-                address = await self._find(url)
+                address = _written(urlsplit(url)) or await self._find(url)
                 if address is not None:
                     self._known[url] = (now + self._keep_s, address)
         self._known = {url: known for url, known in self._known.items() if url in wanted}
+        self._failed &= wanted
         return {url: address for url, (_, address) in self._known.items()}
+
+    def known(self, url: str) -> Address | None:
+        """The address as it was found last, or as it is written; None where it has to be looked up first."""
+        known = self._known.get(url)
+        return _written(urlsplit(url)) if known is None else known[1]
 
     async def _find(self, url: str) -> Address | None:
         parts = urlsplit(url)
-        tls = parts.scheme == "https"
-        host, port = parts.hostname or "", parts.port or (443 if tls else 80)
-        try:
-            return Address(str(ipaddress.ip_address(host)), port, parts.netloc, tls)
-        except ValueError:
-            pass
+        host, port = parts.hostname or "", _port(parts)
         try:
             found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
         except OSError as error:
@@ -63,4 +73,17 @@ class AddressBook:
         ips = [info[4][0] for info in found]
         before = self._known.get(url)
         ip = before[1].ip if before is not None and before[1].ip in ips else str(ips[0])
-        return Address(ip, port, parts.netloc, tls)
+        return Address(ip, port, parts.netloc, parts.scheme == "https")
+
+
+def _port(parts: SplitResult) -> int:
+    return parts.port or (443 if parts.scheme == "https" else 80)
+
+
+def _written(parts: SplitResult) -> Address | None:
+    """The address of a url that has a number in it and no name."""
+    try:
+        ip = ipaddress.ip_address(parts.hostname or "")
+    except ValueError:
+        return None
+    return Address(str(ip), _port(parts), parts.netloc, parts.scheme == "https")
