@@ -192,8 +192,11 @@ async def test_one_of_two_pickers_killed_costs_no_request_once_noticed(
     ):
         await envoy.healthy_pickers(2)
         body = {"model": "tiny", "prompt": CODE, "max_tokens": 400, "stream": True, "ignore_eos": True}
-        streams = [asyncio.create_task(_whole(envoy.client, body)) for _ in range(4)]
-        await eventually(lambda: _busy(engines))
+        flows = [asyncio.Event() for _ in range(4)]
+        streams = [asyncio.create_task(_whole(envoy.client, body, each)) for each in flows]
+        async with asyncio.timeout(30):
+            await asyncio.gather(*(each.wait() for each in flows))
+        assert not await no_slot_in_use(engines)
         one.process.kill()
         one.process.wait()
         await envoy.healthy_pickers(1)
@@ -203,12 +206,12 @@ async def test_one_of_two_pickers_killed_costs_no_request_once_noticed(
         assert two.process.poll() is None
 
 
-async def _busy(engines: Pair) -> bool:
-    return not await no_slot_in_use(engines)
-
-
-async def _whole(client: httpx.AsyncClient, body: dict[str, Any]) -> bool:
-    """Whether a stream came to its regular end."""
+async def _whole(client: httpx.AsyncClient, body: dict[str, Any], flows: asyncio.Event) -> bool:
+    """Whether a stream came to its regular end; ``flows`` is set at its first line."""
+    lines = []
     async with client.stream("POST", "/v1/completions", json=body, timeout=60.0) as answer:
-        lines = [line async for line in answer.aiter_lines() if line]
+        async for line in answer.aiter_lines():
+            flows.set()
+            if line:
+                lines.append(line)
     return answer.status_code == 200 and lines[-1] == "data: [DONE]"
