@@ -125,7 +125,8 @@ def _cases() -> dict[str, Values]:
         cases[f"{mode}-least"] = merged(ENGINES, base, LEAST)
         cases[f"{mode}-configured"] = merged(ENGINES, base, CONFIGURED)
         cases[f"{mode}-discovery"] = merged(DISCOVERY, base)
-    cases["proxy-dns"] = merged(DNS, BASE["proxy"])
+    for mode in ("proxy", "envoy", "gateway"):
+        cases[f"{mode}-dns"] = merged(DNS, BASE[mode])
     cases["proxy-long-names"] = merged(ENGINES, BASE["proxy"], {"nameOverride": "n" * 63}, EVERYTHING)
     cases["gateway-plain-text"] = merged(ENGINES, BASE["gateway"], {"picker": {"tls": "off"}})
     cases["gateway-certificate"] = merged(
