@@ -28,28 +28,29 @@ async def _serve(endpoint: str) -> None:
     pick = Pick(endpoint, "one", "unsure", "only_replica", "plain", 0)
     at_headers, at_body = picked_at_headers(pick, (), None), picked_at_body(pick, (), None)
 
-    async def process(_: AsyncIterator[bytes], context: Any) -> None:
+    async def process(_: AsyncIterator[bytes], context: Any) -> bytes:
         read, write = context.read, context.write
         message = ProcessingRequest.FromString(await read())
         if message.request_headers.end_of_stream:
-            await write(at_headers)
-        elif message.protocol_config.request_body_mode == BodyMode.BUFFERED:
+            return at_headers
+        if message.protocol_config.request_body_mode == BodyMode.BUFFERED:
             await write(CONTINUE_HEADERS)
             await read()
-            await write(at_body)
-        else:
-            parts = []
-            while True:
-                body = ProcessingRequest.FromString(await read()).request_body
-                parts.append(body.body)
-                if body.end_of_stream:
-                    break
-            await write(at_headers)
-            for piece in echoed_body("request_body", b"".join(parts), end_of_stream=True):
-                await write(piece)
+            return at_body
+        parts = []
+        while True:
+            body = ProcessingRequest.FromString(await read()).request_body
+            parts.append(body.body)
+            if body.end_of_stream:
+                break
+        await write(at_headers)
+        *pieces, last = echoed_body("request_body", b"".join(parts), end_of_stream=True)
+        for piece in pieces:
+            await write(piece)
+        return last
 
     server = grpc.aio.server(options=[("grpc.so_reuseport", 0), ("grpc.max_concurrent_streams", 100_000)])
-    handler = {"Process": grpc.stream_stream_rpc_method_handler(process)}
+    handler = {"Process": grpc.stream_unary_rpc_method_handler(process)}
     server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(EXT_PROC_SERVICE, handler),))
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()

@@ -15,7 +15,7 @@ import click
 import uvloop
 
 from adaptive_gamma.admin import AdminPort
-from adaptive_gamma.cli.keeping import Keeper, configure_logging, keeping, log_start
+from adaptive_gamma.cli.keeping import Keeper, calm_collector, configure_logging, keeping, log_start
 from adaptive_gamma.cli.numbers import FiniteFloat
 from adaptive_gamma.cli.reload import Configuration
 from adaptive_gamma.config import Settings
@@ -153,6 +153,7 @@ async def _keep(keeper: Keeper, controller: FilesController, *, drain: bool) -> 
         place = controller.place
         does = f"writes {place.folder / BOOTSTRAP_FILE} for an Envoy on {place.listen}"
         log_start(_log, does, admin.url, controller.policy.name, keeper.settings)
+        calm_collector()
         if await keeper.until_stopped(rewrite=controller.run()) and drain:
             await _drain(controller)
     finally:

@@ -11,7 +11,7 @@ import click
 import uvloop
 
 from adaptive_gamma.admin import AdminPort
-from adaptive_gamma.cli.keeping import Keeper, configure_logging, keeping, log_start
+from adaptive_gamma.cli.keeping import Keeper, calm_collector, configure_logging, keeping, log_start
 from adaptive_gamma.cli.numbers import FiniteFloat
 from adaptive_gamma.cli.reload import Configuration
 from adaptive_gamma.config.values import host_port
@@ -137,6 +137,7 @@ async def _keep(keeper: Keeper, picker: Picker, server: PickerServer, tls: Tls, 
         await server.start()
         does = f"picks on port {server.port} (TLS {tls})"
         log_start(_log, does, admin.url, picker.policy.name, keeper.settings)
+        calm_collector()
         try:
             await keeper.until_stopped()
         finally:

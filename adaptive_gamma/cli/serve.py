@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import logging
 from pathlib import Path
 
 import click
 import uvloop
 
-from adaptive_gamma.cli.keeping import configure_logging, keeping, log_start
+from adaptive_gamma.cli.keeping import calm_collector, configure_logging, keeping, log_start
 from adaptive_gamma.cli.reload import Configuration
 from adaptive_gamma.config import Settings
 from adaptive_gamma.errors import ConfigurationError
@@ -68,7 +67,7 @@ async def _serve(configuration: Configuration, configured: Settings, policy: Pol
         keeper.keep(plane, hurry=server.hurry)
         await server.start()
         log_start(_log, f"listening on {server.data.url}", server.admin.url, policy.name, keeper.settings)
-        _calm_collector()
+        calm_collector()
         await keeper.until_stopped()
         await server.drain()
     _log.info("stopped")
@@ -81,13 +80,3 @@ def _one_process(workers: int) -> str:
         f"each of {workers} would act on a part of the truth. Past one core put Envoy in front, or run several "
         "sidecars, each with replicas of its own"
     )
-
-
-def _calm_collector() -> None:
-    """Everything made by now stays; the collector need not walk it while streams flow.
-
-    Requests leave no cycles, scrapes and reloads some: what piles up between two collections is a few megabytes.
-    """
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(20_000, 20, 20)

@@ -14,6 +14,7 @@ SUBSET_NAMESPACE = "envoy.lb.subset_hint"
 SUBSET_KEY = "x-gateway-destination-endpoint-subset"
 TEST_SELECTION = "test-epp-endpoint-selection"
 """The header by which conformance tests say what is to be picked."""
+_READ = frozenset({":path", ":method", "content-length", "x-session-id", "content-encoding", TEST_SELECTION})
 _SERVED = "x-gateway-destination-endpoint-served"
 
 
@@ -40,29 +41,31 @@ class RequestHead:
         removed: list[str] = []
         for field in fields:
             name = field.key
-            if name == ":path":
-                path = _text(field).partition("?")[0]
-                self.path = unquote(path, errors="replace") if "%" in path else path
-            elif name == ":method":
-                self.method = _text(field)
-            elif name == class_header:
+            if name == class_header:
                 self.request_class = _text(field)
                 removed.append(name)
-            elif name[:2] == "x-":
-                if name == "x-session-id":
-                    self.session = _text(field)
-                elif name.startswith(OWN_PREFIX) or name == _SERVED:
-                    removed.append(name)
-            elif name == "content-encoding":
-                self.content_encoding = _text(field).strip().lower().encode("latin-1", "replace")
-            elif name == "content-length":
-                length = _text(field)
-                self.content_length = int(length) if length.isascii() and length.isdigit() else None
-            elif name == TEST_SELECTION:
-                self.test_selection = _text(field)
+            elif name in _READ:
+                self._read(name, _text(field))
+            elif name.startswith(OWN_PREFIX) or name == _SERVED:
+                removed.append(name)
         self.removed = tuple(dict.fromkeys(removed))
         """Headers that no engine gets to see; ``DESTINATION`` is not among them, it is always overwritten."""
         assert DESTINATION not in self.removed
+
+    def _read(self, name: str, text: str) -> None:
+        if name == ":path":
+            path = text.partition("?")[0]
+            self.path = unquote(path, errors="replace") if "%" in path else path
+        elif name == ":method":
+            self.method = text
+        elif name == "content-length":
+            self.content_length = int(text) if text.isascii() and text.isdigit() else None
+        elif name == "x-session-id":
+            self.session = text
+        elif name == "content-encoding":
+            self.content_encoding = text.strip().lower().encode("latin-1", "replace")
+        else:
+            self.test_selection = text
 
 
 def _text(field: Any) -> str:

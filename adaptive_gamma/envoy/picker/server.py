@@ -12,7 +12,7 @@ import grpc
 
 from adaptive_gamma.envoy.picker.health import HealthService
 from adaptive_gamma.envoy.picker.picker import Picker
-from adaptive_gamma.envoy.picker.stream import ResponseSide, process
+from adaptive_gamma.envoy.picker.stream import ResponseSide, is_envoy, until_picked, whole
 from adaptive_gamma.envoy.picker.wire import EXT_PROC_SERVICE, HEALTH_SERVICE
 from adaptive_gamma.errors import ConfigurationError
 
@@ -23,6 +23,7 @@ _log = logging.getLogger("adaptive_gamma.picker")
 _BESIDE_THE_BODY = 1024 * 1024
 _LARGEST = 2**31 - 1
 _LOOK_UP_S = 1.0
+_PROCESS = f"/{EXT_PROC_SERVICE}/Process"
 
 
 class PickerServer:
@@ -61,9 +62,7 @@ class PickerServer:
         health = HealthService(self.picker)
         server.add_generic_rpc_handlers(
             (
-                grpc.method_handlers_generic_handler(
-                    EXT_PROC_SERVICE, {"Process": grpc.stream_stream_rpc_method_handler(self._process)}
-                ),
+                _ExtProc(self.picker, self._side),
                 grpc.method_handlers_generic_handler(
                     HEALTH_SERVICE,
                     {
@@ -108,9 +107,6 @@ class PickerServer:
         await self.picker.fleet.stop()
         return cut
 
-    async def _process(self, _: AsyncIterator[bytes], context: Any) -> None:
-        await process(self.picker, self._side, context)
-
     async def _look_up(self) -> None:
         """Again and again, and at once where a replica has come that is given by name."""
         while True:
@@ -118,3 +114,30 @@ class PickerServer:
                 async with asyncio.timeout(_LOOK_UP_S):
                     await self.picker.look_up_due.wait()
             await self.picker.look_up()
+
+
+class _ExtProc:
+    """The method ``Process``, in the form that suits who calls it.
+
+    A stream that is closed behind the pick ends with one answer: grpc sends that and the end in one go where the method
+    is said to have one answer only, and the wire is the same.
+    """
+
+    def __init__(self, picker: Picker, side: ResponseSide) -> None:
+        self._picker = picker
+        self._side = side
+        self._closing = grpc.stream_unary_rpc_method_handler(self._until_picked)
+        self._passing = grpc.stream_stream_rpc_method_handler(self._whole)
+
+    def service(self, call: Any) -> Any:
+        """What grpc asks for each call; None for a method that is not this one."""
+        if call.method != _PROCESS:
+            return None
+        closes = self._side == "close" or (self._side == "auto" and is_envoy(call.invocation_metadata))
+        return self._closing if closes else self._passing
+
+    async def _until_picked(self, _: AsyncIterator[bytes], context: Any) -> bytes:
+        return await until_picked(self._picker, context)
+
+    async def _whole(self, _: AsyncIterator[bytes], context: Any) -> None:
+        await whole(self._picker, context)

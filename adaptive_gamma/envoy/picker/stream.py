@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
 from typing import Any, Literal
 
 import grpc
@@ -23,7 +24,7 @@ from adaptive_gamma.envoy.picker.wire import BodyMode, ProcessingRequest
 from adaptive_gamma.routing.endpoints import Endpoint
 from adaptive_gamma.routing.error_answer import ErrorAnswer
 
-__all__ = ["ResponseSide", "process"]
+__all__ = ["ResponseSide", "is_envoy", "until_picked", "whole"]
 
 ResponseSide = Literal["auto", "close", "pass"]
 """What becomes of a stream once the pick is told: ``close`` ends it, so that no part of the response comes here;
@@ -35,33 +36,37 @@ _OF_ENVOY = "x-envoy-"
 _END = grpc.aio.EOF
 
 
-def _is_envoy(context: Any) -> bool:
-    return any(name.startswith(_OF_ENVOY) for name, _ in context.invocation_metadata() or ())
+def is_envoy(metadata: Iterable[tuple[str, str | bytes]] | None) -> bool:
+    """Whether a call with this metadata comes from an Envoy."""
+    return any(name.startswith(_OF_ENVOY) for name, _ in metadata or ())
 
 
-async def process(picker: Picker, side: ResponseSide, context: Any) -> None:
-    """Answer one stream. ``context`` is the ``grpc.aio.ServicerContext``; its messages are bytes."""
+async def until_picked(picker: Picker, context: Any) -> bytes:
+    """Answer one stream up to where the request goes; what is returned is the last answer, to be sent as the stream is
+    ended, in one go. A gateway that ends the stream before gets no answer, and ``CANCELLED``.
+
+    ``context`` is the ``grpc.aio.ServicerContext``; its messages are bytes.
+    """
+    last = await _Conversation(picker, context).last_answer()
+    if last is None:
+        await context.abort(grpc.StatusCode.CANCELLED, "the stream ended before the request did")
+    return last or b""
+
+
+async def whole(picker: Picker, context: Any) -> None:
+    """Answer one stream until the gateway ends it."""
     conversation = _Conversation(picker, context)
-    picker.open_streams += 1
-    try:
-        async with asyncio.timeout(picker.settings.limits.idle_timeout_s) as bound:
-            conversation.bound = bound
-            goes_on = await conversation.request_phase()
-    except ErrorAnswer as error:
-        await conversation.refuse(error)
-        return
-    except TimeoutError:
-        message = "the request body did not come in time"
-        await conversation.refuse(ErrorAnswer(408, message, "request_timeout", outcome="client_error"))
-        return
-    finally:
-        picker.open_streams -= 1
-    if goes_on and (side == "pass" or (side == "auto" and not _is_envoy(context))):
-        await conversation.rest()
+    last = await conversation.last_answer()
+    if last is not None:
+        await context.write(last)
+        if not conversation.refused:
+            await conversation.rest()
 
 
 class _Conversation:
-    __slots__ = ("_body_passes", "_context", "_duplex_response", "_head", "_pick", "_picker", "_subset", "bound")
+    __slots__ = (
+        "_body_passes", "_context", "_duplex_response", "_head", "_pick", "_picker", "_subset", "bound", "refused",
+    )  # fmt: skip
 
     def __init__(self, picker: Picker, context: Any) -> None:
         self._picker = picker
@@ -73,6 +78,8 @@ class _Conversation:
         """The pick was made without the body, parts of which may come yet. Behind any other pick, what comes of a body
         is a second end of it, and no gateway waits for an answer to that."""
         self._duplex_response = False
+        self.refused = False
+        """Whether the gateway was told to answer in an engine's place."""
         self.bound: asyncio.Timeout
 
     async def _next(self) -> Any:
@@ -80,24 +87,40 @@ class _Conversation:
         received = await self._context.read()
         return None if received is _END else ProcessingRequest.FromString(received)
 
-    async def refuse(self, error: ErrorAnswer) -> None:
-        self._picker.refused(error)
-        await self._context.write(refusal(error, "" if self._head is None else self._head.path))
+    async def last_answer(self) -> bytes | None:
+        """Up to the answer that says where the request goes, or that it goes nowhere; None where nobody waits for one.
 
-    async def request_phase(self) -> bool:
-        """Up to the answer that says where the request goes; whether the stream may go on behind it.
-
-        Raises ErrorAnswer, and TimeoutError where the body's next part does not come.
+        All answers before that one have been written.
         """
+        picker = self._picker
+        picker.open_streams += 1
+        try:
+            async with asyncio.timeout(picker.settings.limits.idle_timeout_s) as bound:
+                self.bound = bound
+                return await self._request_phase()
+        except ErrorAnswer as error:
+            return self._refusal(error)
+        except TimeoutError:
+            message = "the request body did not come in time"
+            return self._refusal(ErrorAnswer(408, message, "request_timeout", outcome="client_error"))
+        finally:
+            picker.open_streams -= 1
+
+    def _refusal(self, error: ErrorAnswer) -> bytes:
+        self.refused = True
+        self._picker.refused(error)
+        return refusal(error, "" if self._head is None else self._head.path)
+
+    async def _request_phase(self) -> bytes | None:
+        """The last answer. Raises ErrorAnswer, and TimeoutError where the body's next part does not come."""
         message = await self._next()
         if message is None:
-            return False
+            return None
         kind = message.WhichOneof("request")
         modes = message.protocol_config
         self._duplex_response = modes.response_body_mode == BodyMode.FULL_DUPLEX_STREAMED
         if kind != "request_headers":
-            await self._pass_on(kind, message)
-            return True
+            return await self._all_but_last(self._passed(kind, message))
         picker = self._picker
         self._head = head = RequestHead(message.request_headers.headers.headers, picker.class_header)
         self._subset = subset_of(message)
@@ -105,33 +128,29 @@ class _Conversation:
         # A gateway that does not tell is one of before the field was; the protocol wants duplex of those.
         mode = modes.request_body_mode if message.HasField("protocol_config") else BodyMode.FULL_DUPLEX_STREAMED
         if message.request_headers.end_of_stream:
-            await self._context.write(self._picked(endpoint, b"", picked_at_headers))
-        elif mode == BodyMode.FULL_DUPLEX_STREAMED:
+            return self._picked(endpoint, b"", picked_at_headers)
+        if mode == BodyMode.FULL_DUPLEX_STREAMED:
             return await self._duplex(endpoint)
-        elif mode in _BUFFERED:
+        if mode in _BUFFERED:
             return await self._buffered(endpoint)
-        else:
-            self._body_passes = True
-            await self._context.write(self._picked(endpoint, None, picked_at_headers))
-        return True
+        self._body_passes = True
+        return self._picked(endpoint, None, picked_at_headers)
 
-    async def _buffered(self, endpoint: Endpoint) -> bool:
+    async def _buffered(self, endpoint: Endpoint) -> bytes | None:
         """The gateway waits for an answer to the headers before it sends the body, in one message."""
         await self._context.write(CONTINUE_HEADERS)
         message = await self._next()
         if message is None:
-            return False
+            return None
         kind = message.WhichOneof("request")
         if kind != "request_body":
             # Nothing but trailers: the headers have gone, and only the metadata can still tell.
             raise ErrorAnswer(400, "the request has no body", "invalid_json", outcome="client_error")
         body = message.request_body.body
         self._picker.check_size(len(body))
-        whole = message.request_body.end_of_stream
-        await self._context.write(self._picked(endpoint, body, picked_at_body, whole=whole))
-        return True
+        return self._picked(endpoint, body, picked_at_body, whole=message.request_body.end_of_stream)
 
-    async def _duplex(self, endpoint: Endpoint) -> bool:
+    async def _duplex(self, endpoint: Endpoint) -> bytes | None:
         """All of the body comes before anything is answered, and is handed back."""
         parts: list[bytes] = []
         size = 0
@@ -140,7 +159,7 @@ class _Conversation:
         while True:
             message = await self._next()
             if message is None:
-                return False
+                return None
             kind = message.WhichOneof("request")
             if kind == "request_body":
                 part = message.request_body
@@ -157,15 +176,19 @@ class _Conversation:
                 break
             self.bound.reschedule(loop.time() + idle_s)
         body = parts[0] if len(parts) == 1 else b"".join(parts)
-        write = self._context.write
-        await write(self._picked(endpoint, body, picked_at_headers))
+        answers = [self._picked(endpoint, body, picked_at_headers)]
         self.bound.reschedule(None)  # from here on it is the gateway that may be slow to take what is written
         if body or ended:
-            for piece in echoed_body("request_body", body, end_of_stream=ended):
-                await write(piece)
+            answers += echoed_body("request_body", body, end_of_stream=ended)
         if not ended:
-            await write(PASS["request_trailers"])
-        return True
+            answers.append(PASS["request_trailers"])
+        return await self._all_but_last(answers)
+
+    async def _all_but_last(self, answers: list[bytes]) -> bytes | None:
+        write = self._context.write
+        for answer in answers[:-1]:
+            await write(answer)
+        return answers[-1] if answers else None
 
     def _picked(self, endpoint: Endpoint, body: bytes | None, made: Any, *, whole: bool = True) -> bytes:
         head = self._head
@@ -176,19 +199,18 @@ class _Conversation:
 
     async def rest(self) -> None:
         """Everything behind the pick passes: what is left of the request, and the response."""
-        while (message := await self._next()) is not None:
-            await self._pass_on(message.WhichOneof("request"), message)
-
-    async def _pass_on(self, kind: str | None, message: Any) -> None:
         write = self._context.write
+        while (message := await self._next()) is not None:
+            for answer in self._passed(message.WhichOneof("request"), message):
+                await write(answer)
+
+    def _passed(self, kind: str | None, message: Any) -> list[bytes]:
+        """The answers to a message behind the pick."""
         if kind == "response_headers":
-            await write(told_client(self._pick))
-        elif kind == "response_body" and self._duplex_response:
+            return [told_client(self._pick)]
+        if kind == "response_body" and self._duplex_response:
             part = message.response_body
-            for piece in echoed_body("response_body", part.body, end_of_stream=part.end_of_stream):
-                await write(piece)
-        elif kind == "request_body":
-            if self._body_passes or self._head is None:
-                await write(PASS[kind])
-        elif kind is not None:
-            await write(PASS[kind])
+            return echoed_body("response_body", part.body, end_of_stream=part.end_of_stream)
+        if kind == "request_body":
+            return [PASS[kind]] if self._body_passes or self._head is None else []
+        return [] if kind is None else [PASS[kind]]
