@@ -127,8 +127,12 @@ def weigh(
     limits: DecisionLimits = _NO_LIMITS,
     exclude: Collection[str] = (),
     prices: PriceBook | None = None,
+    ranked: list[Weighed] | None = None,
 ) -> Verdict:
-    """``decide``, before its result is put into words: for whoever sends the request first and looks later."""
+    """``decide``, before its result is put into words: for whoever sends the request first and looks later.
+
+    ``ranked`` is given all that came into question, cheapest first: their costs, and their places in ``states``.
+    """
     request_class, prompt, model, _, output, cached, pinned = needs
     demanding = is_demanding(needs)
     pricing = (
@@ -212,6 +216,8 @@ def weigh(
         if credits.tokens:
             weighed, refusing = credits.applied(weighed), credits.applied(refusing)
     weighed.sort(key=cost_of)
+    if ranked is not None:
+        ranked += weighed
     best = settle_tie(weighed, limits.tie_margin, tie_break, credits.tokens)
     for other_rank, entries in demoted.items():
         excluded += [(states[i].name, why_demoted(other_rank, needs, states[i], kv_limit)) for _, i, _ in entries]

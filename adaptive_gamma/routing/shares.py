@@ -14,15 +14,19 @@ from typing import NamedTuple
 
 from adaptive_gamma.errors import NoReplica
 from adaptive_gamma.routing.capability import is_capable
-from adaptive_gamma.routing.decide import DecisionLimits, decide
+from adaptive_gamma.routing.decide import DecisionLimits, decide, weigh
 from adaptive_gamma.routing.decision import Decision, RequestNeeds
 from adaptive_gamma.routing.pricing import PolicyPrices, PriceBook
 from adaptive_gamma.routing.replica import ReplicaState
+from adaptive_gamma.routing.verdict import gamma_shown
+from adaptive_gamma.routing.weighing import Weighed
 
 __all__ = ["Expected", "Share", "Shares", "even_shares", "shares_of"]
 
 _MOST_PLACED = 512
 """Requests placed one by one at a time; of more, each placed stands for several."""
+_MOST_WEIGHED = 8192
+"""Replicas weighed for them in all, as each request is weighed against every replica; some 40 ms of work."""
 
 
 class Expected(NamedTuple):
@@ -62,12 +66,17 @@ class Shares:
 @dataclass(slots=True)
 class _Counted:
     placed: dict[str, int] = field(default_factory=dict)
-    first: dict[str, Decision] = field(default_factory=dict)
+    shown: dict[str, tuple[str, int | None]] = field(default_factory=dict)
+    """Reason and gamma of the first request placed on a replica."""
+    dearest_s: float = 0.0
+    """The highest cost of those."""
 
     def add(self, decision: Decision) -> None:
         name = decision.replica
         self.placed[name] = self.placed.get(name, 0) + 1
-        self.first.setdefault(name, decision)
+        if name not in self.shown:
+            self.shown[name] = decision.reason, decision.gamma
+            self.dearest_s = max(self.dearest_s, decision.chosen.cost_s)
 
 
 def shares_of(
@@ -89,38 +98,53 @@ def shares_of(
     counted = [_Counted() for _ in expected]
     full: set[int] = set()
 
-    def place(index: int, on: Sequence[ReplicaState], *, tie_only: float | None = None) -> ReplicaState | None:
-        """Decide about one more; None when there is no replica, or none whose cost is tied with ``tie_only``."""
-        kind = expected[index]
-        able = on if kind.replicas is None else [state for state in on if state.name in kind.replicas]
+    def able(index: int, on: Sequence[ReplicaState]) -> Sequence[ReplicaState]:
+        among = expected[index].replicas
+        return on if among is None else [state for state in on if state.name in among]
+
+    def place(index: int, on: Sequence[ReplicaState]) -> ReplicaState | None:
+        """Decide about one more; None when there is no replica."""
+        on = able(index, on)
         try:
-            decision = decide(kind.needs, able, policy, now=now, tie_break=0.0, limits=limits, prices=prices)
+            decision = decide(expected[index].needs, on, policy, now=now, tie_break=0.0, limits=limits, prices=prices)
         except NoReplica as error:
             if error.at_capacity and not counted[index].placed:
                 full.add(index)
             return None
-        if tie_only is not None and (
-            decision.replica in counted[index].placed or decision.chosen.cost_s > tie_only * (1.0 + limits.tie_margin)
-        ):
-            return None
         full.discard(index)  # there is room, were it only without those placed before
         counted[index].add(decision)
-        return next(state for state in able if state.name == decision.replica)
+        return next(state for state in on if state.name == decision.replica)
 
-    order, step = _mixed([kind.requests for kind in expected])
+    def place_on_equals(index: int, on: Sequence[ReplicaState]) -> None:
+        """One more on each that has none, where it would cost no more than those that were placed."""
+        count, on, ranked = counted[index], able(index, on), list[Weighed]()
+        needs = expected[index].needs
+        try:
+            verdict = weigh(
+                needs, on, policy, now=now, tie_break=0.0, limits=limits, prices=prices, ranked=ranked
+            )  # fmt: skip
+        except NoReplica:
+            return
+        for cost_s, at, load in ranked:
+            state = on[at]
+            if cost_s <= count.dearest_s * (1.0 + limits.tie_margin) and state.name not in count.placed:
+                count.placed[state.name] = 1
+                count.shown[state.name] = verdict.reason, gamma_shown(state.speculative, state.gamma, load + 1)
+
+    most = min(_MOST_PLACED, _MOST_WEIGHED // max(1, len(states)))
+    order, step = _mixed([kind.requests for kind in expected], most)
     for index in order:
         chosen = place(index, after)
         if chosen is not None:
             chosen.in_flight += step
+    as_it_is = [replace(state) for state in states]
     for index, count in enumerate(counted):
-        # Equals of the one that is cheapest now get as much as it does.
-        own = [replace(state) for state in (after if count.placed else states)]
-        if not count.placed and (chosen := place(index, own)) is not None:
+        if count.placed:
+            place_on_equals(index, after)
+        elif (chosen := place(index, as_it_is)) is not None:
             chosen.in_flight += 1
-        if count.first:
-            cost = max(decision.chosen.cost_s for decision in count.first.values())
-            while (chosen := place(index, own, tie_only=cost)) is not None:
-                chosen.in_flight += 1
+            place_on_equals(index, as_it_is)
+            chosen.in_flight -= 1
     return [
         _shares(kind, count, states, at_capacity=index in full)
         for index, (kind, count) in enumerate(zip(expected, counted, strict=True))
@@ -141,8 +165,8 @@ def _shares(kind: Expected, count: _Counted, states: Sequence[ReplicaState], *, 
     rest = [s for s in able if s.name not in count.placed]
     first = []
     for name, weight in sorted(count.placed.items()):
-        decision = count.first.get(name)
-        first.append(Share(name, weight, "observe", None) if decision is None else _share(decision, weight))
+        reason, gamma = count.shown.get(name, ("observe", None))
+        first.append(Share(name, weight, reason, gamma))
     return Shares(
         tuple(first),
         tuple(s.name for s in rest if is_capable(kind.needs, s)),
@@ -151,14 +175,11 @@ def _shares(kind: Expected, count: _Counted, states: Sequence[ReplicaState], *, 
     )
 
 
-def _share(decision: Decision, weight: int) -> Share:
-    return Share(decision.replica, weight, decision.reason, decision.gamma)
-
-
-def _mixed(requests: Sequence[float]) -> tuple[Iterator[int], int]:
-    """Indices in an order in which kinds alternate by their numbers, and for how many requests each stands."""
+def _mixed(requests: Sequence[float], most: int) -> tuple[Iterator[int], int]:
+    """Indices in an order in which kinds alternate by their numbers, and for how many requests each stands, so that
+    there are no more than ``most`` or one of each kind."""
     counts = [round(number) for number in requests]
-    step = max(1, -(-sum(counts) // _MOST_PLACED))
+    step = max(1, -(-sum(counts) // max(1, most)))
     places = sorted(
         ((position + 0.5) / placed, index)
         for index, count in enumerate(counts)

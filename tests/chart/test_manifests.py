@@ -287,6 +287,8 @@ def test_envoy_starts_when_its_files_are_there() -> None:
     for each in (first, keeper, envoy):
         assert {"name": "envoy-files", "mountPath": "/envoy"} in each["volumeMounts"]
     assert "--out=/envoy" in keeper["args"]
+    [files] = [volume for volume in spec["volumes"] if volume["name"] == "envoy-files"]
+    assert files["emptyDir"]["medium"] == "Memory"
     assert "/envoy/envoy.json" in envoy["args"]
 
 

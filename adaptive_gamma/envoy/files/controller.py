@@ -20,7 +20,7 @@ from adaptive_gamma.envoy.files.own_load import OwnLoad
 from adaptive_gamma.envoy.files.plan import Plan, make_plan
 from adaptive_gamma.envoy.files.refusals import refuse_settings
 from adaptive_gamma.envoy.files.render import Place, render_endpoints, render_frame
-from adaptive_gamma.envoy.files.switch import PlanSwitch
+from adaptive_gamma.envoy.files.switch import PlanSwitch, frame
 from adaptive_gamma.envoy.files.writer import FileWriter
 from adaptive_gamma.errors import ConfigurationError, ScrapeError
 from adaptive_gamma.fleet import Fleet, FleetOptions, FleetReplica
@@ -87,7 +87,8 @@ class FilesController:
         self._clock = clock
         self._addresses = AddressBook(settings.health.interval_s, clock)
         self._endpoints: dict[str, Address] = {}
-        self._arrivals = Arrivals()
+        self.arrivals = Arrivals()
+        """How many requests come to each cluster."""
         self._own: dict[str, OwnLoad] = {}
         self._scraped: dict[str, float] = {}
         """When the reading was made that has been set against Envoy's counts, by url."""
@@ -95,6 +96,10 @@ class FilesController:
         self._reasons: dict[tuple[str, str], str] = {}
         """Why a cluster's requests went to a replica, when they last did."""
         self._switch = PlanSwitch()
+        self._frame: dict[str, dict[str, Any]] = {}
+        """The files other than those of endpoints, as they are written."""
+        self._frame_of: tuple[object, ...] = ()
+        """What they were made of: they change seldom, and are as much work as the rest."""
         self._known: frozenset[str] = frozenset()
         """The clusters that Envoy had when it was asked last."""
 
@@ -144,7 +149,7 @@ class FilesController:
             _log.info("Envoy's admin port at %s answers", self.place.envoy_admin)
         self.admin_read_at = now = self._clock()
         self._known = frozenset(load.active)
-        self._arrivals.count(load.total, now)
+        self.arrivals.count(load.total, now)
         self._take_open(load, now)
         return load
 
@@ -192,9 +197,15 @@ class FilesController:
             for cluster, shared in zip(plan.clusters, shares, strict=True)
             for share in shared.first
         }
-        files = render_endpoints(plan, shares, states, addresses, self._reasons, ending)
-        files |= render_frame(plan, settings, self.place, fleet.models_page())
-        written = [name for name, content in files.items() if self.writer.write(name, content)]
+        endpoints = render_endpoints(plan, shares, states, addresses, self._reasons, ending)
+        # Weights go out before anything else is looked at.
+        written = [name for name, content in endpoints.items() if self.writer.write(name, content)]
+        frame_of = (frame(plan), settings, self.place, fleet.models_page())
+        if frame_of != self._frame_of:
+            self._frame = render_frame(plan, settings, self.place, frame_of[-1])
+            written += [name for name, content in self._frame.items() if self.writer.write(name, content)]
+            self._frame_of = frame_of
+        files = endpoints | self._frame
         self.plan, self.shares, self.files = plan, shares, files
         for name in written:
             self.writes[name.partition("/")[0].removesuffix(".json")] += 1
@@ -228,7 +239,7 @@ class FilesController:
         settings = self.settings
         horizon = self._interval_s * _HORIZON
         expected = [
-            Expected(cluster.needs, self._arrivals.rate(cluster.name) * horizon, cluster.replicas)
+            Expected(cluster.needs, self.arrivals.rate(cluster.name) * horizon, cluster.replicas)
             for cluster in plan.clusters
         ]
         if settings.mode == "observe":
@@ -331,7 +342,7 @@ class FilesController:
                 "cluster": cluster.name,
                 "class": cluster.needs.request_class,
                 "parameters": sorted(cluster.needs.parameters),
-                "requests_per_s": round(self._arrivals.rate(cluster.name), 3),
+                "requests_per_s": round(self.arrivals.rate(cluster.name), 3),
                 "first": [share._asdict() for share in shares.first],
                 "spare": list(shares.spare),
                 "last": list(shares.last),

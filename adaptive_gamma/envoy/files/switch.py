@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from adaptive_gamma.envoy.files.plan import ClusterPlan, Plan
 
-__all__ = ["PlanSwitch", "Written"]
+__all__ = ["PlanSwitch", "Written", "frame"]
 
 _SETTLE_S = 1.0
 """For so long after routes were written requests may still go by those before: what Envoy takes to read them, and a
@@ -50,7 +50,7 @@ class PlanSwitch:
         if routed is None or known is None:
             self._routed, self._before = wanted, ()
             return Written(wanted.clusters, wanted)
-        if _frame(wanted) == _frame(routed):
+        if frame(wanted) == frame(routed):
             self._routed = wanted
             if now - self._since >= _SETTLE_S:
                 self._before = ()
@@ -62,7 +62,7 @@ class PlanSwitch:
         return Written(both, routed)
 
 
-def _frame(plan: Plan) -> tuple[object, ...]:
+def frame(plan: Plan) -> tuple[object, ...]:
     """What of a plan is in the files of clusters and routes: all but who is in a cluster."""
     return plan.default, plan.lookup, tuple(cluster.name for cluster in plan.clusters)
 

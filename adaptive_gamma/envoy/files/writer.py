@@ -26,17 +26,20 @@ class FileWriter:
     def __init__(self, folder: Path, *, private: bool) -> None:
         self.folder = folder
         self.private = private
-        self._written: dict[str, bytes] = {}
+        self._written: dict[str, dict[str, Any]] = {}
         try:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise ConfigurationError("--out", "", f"{folder} cannot be made: {error.strerror}") from error
 
     def write(self, name: str, content: dict[str, Any]) -> bool:
-        """Write a file of JSON; whether it had changed. Raises ConfigurationError where that fails."""
-        data = json.dumps(content, separators=(",", ":")).encode()
-        if self._written.get(name) == data:
+        """Write a file of JSON; whether it had changed. Raises ConfigurationError where that fails.
+
+        ``content`` is kept, to be held against the next.
+        """
+        if self._written.get(name) == content:
             return False
+        data = json.dumps(content, separators=(",", ":")).encode()
         path = self.folder / name
         mode = 0o600 if self.private else 0o644
         try:
@@ -49,7 +52,7 @@ class FileWriter:
             os.replace(beside, path)
         except OSError as error:
             raise ConfigurationError("--out", "", f"{path} cannot be written: {error.strerror}") from error
-        self._written[name] = data
+        self._written[name] = content
         return True
 
     def forget(self, names: set[str]) -> None:

@@ -55,7 +55,8 @@ volumeMounts:
   emptyDir: {sizeLimit: {{ .Values.stateVolume.sizeLimit }}}
 {{- if eq .Values.mode "envoy" }}
 - name: envoy-files
-  emptyDir: {sizeLimit: 64Mi}
+  {{- /* In memory: a busy disk would hold up new weights. They are some hundred kilobytes. */}}
+  emptyDir: {medium: Memory, sizeLimit: 64Mi}
 {{- end }}
 {{- if and (eq .Values.mode "gateway") (eq .Values.picker.tls "secret") }}
 - name: picker-tls
