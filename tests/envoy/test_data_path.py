@@ -507,3 +507,44 @@ async def test_new_weights_are_in_force_soon_after_a_decision(tmp_path: Path, cl
         await controller.close()
         await fleet.stop()
         print(f"new weights in force: median {statistics.median(took):.1f} ms, worst {max(took):.1f} ms of {len(took)}")
+
+
+async def test_another_address_to_listen_at(tmp_path: Path, client: httpx.AsyncClient) -> None:
+    """The listener moves under an open stream; another admin address is refused, as that port is ours and bound."""
+    needs_envoy()
+    over = asyncio.Event()
+
+    async def slow(exchange: EngineExchange) -> None:
+        exchange.head()
+        exchange.chunk(b"data: 1\n\n")
+        await over.wait()
+        exchange.chunk(b"data: 2\n\n")
+        exchange.end()
+
+    async with GatedEngine(slow, models=["m"]) as engine:
+        replicas = [{"name": "plain-0", "url": engine.url, "gamma": 0}]
+        async with running_command(tmp_path, policy=POLICY, replicas=replicas) as (mode, process):
+            async with client.stream("POST", mode.url + PATH, json=CODE) as answer:
+                pieces = answer.aiter_raw()
+                assert await anext(pieces) == b"data: 1\n\n"
+                engine.script = answer_json()
+                config, port = tmp_path / "files.yaml", free_port()
+                settings = yaml.safe_load(config.read_text())
+                config.write_text(yaml.safe_dump({**settings, "listen": f"127.0.0.1:{port}"}))
+                process.send_signal(signal.SIGHUP)
+
+                async def moved() -> bool:
+                    with contextlib.suppress(httpx.TransportError):
+                        return (await client.post(f"http://127.0.0.1:{port}{PATH}", json=CODE)).status_code == 200
+                    return False
+
+                await eventually(moved)
+                over.set()
+                assert [piece async for piece in pieces] == [b"data: 2\n\n"]
+            config.write_text(yaml.safe_dump({**settings, "admin": "127.0.0.1:1"}))
+            process.send_signal(signal.SIGHUP)
+
+            async def refused() -> bool:
+                return "adaptive_gamma_config_reload_failures_total 1.0" in (await mode.admin.get("/metrics")).text
+
+            await eventually(refused)
