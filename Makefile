@@ -35,6 +35,7 @@ types: $(VENV)/.dev
 TOOL_TESTS = tests/browser tests/chart tests/envoy/test_class_filter.py tests/envoy/test_command.py \
 	tests/envoy/test_data_path.py tests/envoy/test_discovery.py tests/envoy/test_real_llama.py \
 	tests/envoy/test_validate.py tests/picker/test_behind_envoy.py tests/picker/test_real_llama.py
+
 # On two cores, a file of tests at a time each. JOBS=0 for one process, in which a debugger may stop.
 JOBS ?= 2
 unit: $(VENV)/.dev

@@ -74,7 +74,7 @@ async def page_of(proxy: RunningProxy) -> AsyncIterator[EventReader]:
 
 
 def feed_of(proxy: RunningProxy) -> Feed:
-    return proxy.server.admin._feed
+    return proxy.server.feed
 
 
 # -- the files ---------------------------------------------------------------------------------------------------------
