@@ -68,7 +68,7 @@ def admin_apps() -> dict[str, FastAPI]:
 def published_families() -> dict[str, list[Family]]:
     """The families on the metrics page of each, by command."""
     return {
-        "serve": list(proxy().metrics._families()),
+        "serve": list(proxy().metrics.families()),
         "envoy": list(controller_families(_controller())),
         "picker": list(picker_families(_picker())),
     }
