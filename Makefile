@@ -133,7 +133,7 @@ endef
 # The site into build/site, and its tests: no resource of another host, every link and anchor, pages and pictures as the
 # code makes them.
 docs: $(VENV)/.docs
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 	$(BIN)/pytest -q -p no:cacheprovider tests/site
 
 # Runs every shell and Python block of README.md and docs/; DOCS="envoy.md picker.md" only those of some pages.

@@ -48,6 +48,8 @@ def test_links_between_pages_lead_to_a_page_and_a_heading() -> None:
             found = page.parent / path if path else page
             if not found.exists():
                 wrong.append(f"{page.name}: {target}")
+            elif page != ROOT / "README.md" and not found.resolve().is_relative_to(ROOT / "docs"):
+                wrong.append(f"{page.name}: {target} is not on the site")
             elif anchor and anchor not in anchors(found):
                 wrong.append(f"{page.name}: {target} names no heading")
     assert wrong == []
