@@ -230,7 +230,7 @@ async def running_picker(
         "listen": "127.0.0.1:0",
         "admin": "127.0.0.1:0",
         "policy": POLICY,
-        "scrape": {"interval_s": 60, "stale_after_s": 3600},
+        "scrape": {"interval_s": 60, "timeout_s": 10, "stale_after_s": 3600},
         "health": {"interval_s": 3600, "ramp_s": 0},
         "replicas": [
             {"name": f"r{index}", "url": url, "gamma": gammas[index] if gammas else 0} for index, url in enumerate(urls)
