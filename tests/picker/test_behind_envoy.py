@@ -20,7 +20,10 @@ from tests.support.raw_client import RawClient, post
 from tests.support.running import eventually
 
 MODES = ["FULL_DUPLEX_STREAMED", "BUFFERED"]
-FAST = {"scrape": {"interval_s": 60, "timeout_s": 10, "stale_after_s": 3600}, "health": {"interval_s": 3600, "ramp_s": 0}}
+FAST = {
+    "scrape": {"interval_s": 60, "timeout_s": 10, "stale_after_s": 3600},
+    "health": {"interval_s": 3600, "ramp_s": 0},
+}
 CLEAR = ("--tls", "off", "--linger", "0")
 TLS = ("--linger", "0")
 
