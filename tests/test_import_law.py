@@ -27,7 +27,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "simulation": {"routing", "policy", "roofline"},
     "vllm_plugin": set(),
 }
-EVERYONE = {"errors", "_version"}
+EVERYONE = {"errors", "_version", "yaml_text"}
 CLOCKS_AND_WIRES = {
     "aiohttp", "anyio", "asyncio", "click", "fastapi", "http", "httptools", "httpx", "httpx2", "logging", "os",
     "prometheus_client", "random", "select", "selectors", "socket", "ssl", "starlette", "subprocess", "threading",

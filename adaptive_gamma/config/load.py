@@ -9,13 +9,13 @@ from pathlib import Path
 from types import UnionType
 from typing import Annotated, Any, Union, get_args, get_origin
 
-import yaml
 from pydantic import BaseModel, SecretStr, ValidationError
 from pydantic_core import ErrorDetails, from_json
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource
 
 from adaptive_gamma.config.settings import Settings
 from adaptive_gamma.errors import ConfigurationError, nearest
+from adaptive_gamma.yaml_text import parse_yaml
 
 __all__ = ["load_settings", "variable_of"]
 
@@ -96,43 +96,13 @@ def variable_of(key: str, environment: Mapping[str, str] | None = None) -> str |
 # -- reading ----------------------------------------------------------------------------------------------------------
 
 
-class _StrictLoader(yaml.SafeLoader):
-    """YAML that refuses a key given twice; the plain loader would keep the last one silently."""
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        seen: set[object] = set()
-        for key_node, _ in node.value:
-            key = self.construct_object(key_node, deep=True)
-            if not isinstance(key, str):
-                raise yaml.constructor.ConstructorError(
-                    None, None, f"the key {key!r} is not a text", key_node.start_mark
-                )
-            if key in seen:
-                raise yaml.constructor.ConstructorError(
-                    None, None, f"the key {key!r} is given twice", key_node.start_mark
-                )
-            seen.add(key)
-        return super().construct_mapping(node, deep=deep)
-
-
 def _read_yaml(path: Path) -> dict[str, Any]:
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, ValueError) as error:  # no file of that name, not UTF-8, or no possible name
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
         raise ConfigurationError(str(path), "", f"cannot be read: {reason}") from error
-    try:
-        values = yaml.load(text, _StrictLoader)  # a subclass of SafeLoader
-    except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark
-        where = f"line {mark.line + 1}, column {mark.column + 1}: " if mark is not None else ""
-        raise ConfigurationError(str(path), "", f"{where}{error.problem or 'not valid YAML'}") from None
-    except yaml.YAMLError as error:
-        raise ConfigurationError(str(path), "", f"not valid YAML: {error}") from None
-    except RecursionError:
-        raise ConfigurationError(str(path), "", "is nested too deeply") from None
-    except ValueError as error:  # a date or a number that only looks like one
-        raise ConfigurationError(str(path), "", f"not valid YAML: {error}") from None
+    values = parse_yaml(text, str(path), text_keys=True)
     if values is None:
         return {}
     if not isinstance(values, dict):

@@ -49,7 +49,12 @@ BOMB = "a0: &a0 [1,1,1,1,1,1,1,1,1,1]\n" + "".join(
     f"a{n}: &a{n} [{','.join([f'*a{n - 1}'] * 10)}]\n" for n in range(1, 10)
 )
 """Ten lines of YAML that stand for ten thousand million values."""
-CONFIG_TEXTS = [yaml.safe_dump(CONFIG), yaml.safe_dump(CONFIG, default_flow_style=True), BOMB]
+CONFIG_TEXTS = [
+    yaml.safe_dump(CONFIG),
+    yaml.safe_dump(CONFIG, default_flow_style=True),
+    BOMB + "allow_paths: *a9\n",
+    BOMB + "classify: {rules: *a9}\nreplicas: *a9\n",
+]
 
 
 def _written(text: str | bytes, folder: str, name: str) -> Path:
@@ -107,6 +112,7 @@ def _usable(settings: Settings) -> None:
 
 
 _POLICIES = {name: yaml.safe_load(path.read_text()) for name, path in shipped_policies().items()}
+_DEMO = shipped_policies()["demo-llamacpp-cpu"].read_text()
 _SMALL = [_POLICIES[name] for name in ("demo-llamacpp-cpu", "article-h100-27b")]
 
 
@@ -232,10 +238,10 @@ TARGETS = [
     Target("policy", altered(_SMALL, 3), check_policy),
     Target(
         "policy-text",
-        edited([shipped_policies()["demo-llamacpp-cpu"].read_text(), BOMB], YAML_TOKENS, 3),
+        edited([_DEMO, BOMB + _DEMO.replace("limits:", "limits: *a9\\n  x:"), BOMB + "sources: *a9\\n"], YAML_TOKENS, 3),
         check_policy_text,
     ),
-    Target("fleet-file", edited([FLEET, BOMB], YAML_TOKENS), check_fleet),
+    Target("fleet-file", edited([FLEET, BOMB + "replicas: *a9\n"], YAML_TOKENS), check_fleet),
     Target("trace", edited_bytes([TRACE], TRACE_TOKENS), check_trace),
     Target(
         "trace-good",

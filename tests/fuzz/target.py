@@ -44,6 +44,7 @@ class Target:
             deadline=None,
             database=None if derandomize else database,
             derandomize=derandomize,
+            report_multiple_bugs=False,
             phases=[Phase.reuse, Phase.generate, Phase.target, Phase.shrink],
             suppress_health_check=list(HealthCheck),
         )

@@ -330,7 +330,7 @@ class TestCommand:
         assert self.run(*arguments)[0] == 2
 
     @pytest.mark.parametrize(
-        ("text", "says"), [(None, "cannot be read"), (b"[1, {", "neither JSON nor YAML"), (b"\xff\xfe", "not UTF-8")]
+        ("text", "says"), [(None, "cannot be read"), (b"[1, {", "line 1, column 6"), (b"\xff\xfe", "not UTF-8")]
     )
     def test_files_that_are_no_table(self, tmp_path: Path, text: bytes | None, says: str) -> None:
         path = tmp_path / "table.json"

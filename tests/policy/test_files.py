@@ -372,7 +372,7 @@ class TestReading:
             ("- a\n- b\n", "expected a mapping"),
             ("", "expected a mapping"),
             ("a: [1\n", "line 2"),
-            ("name: a\nname: b\n", "the key 'name' stands twice"),
+            ("name: a\nname: b\n", "the key 'name' is given twice"),
             ("a: !!python/object:os.system {}\n", "line 1"),
         ],
     )

@@ -71,7 +71,7 @@ def test_what_is_wrong_is_named(text: str, key: str, says: str) -> None:
     assert says in str(caught.value)
 
 
-@pytest.mark.parametrize(("body", "says"), [(b"replicas: [", "not YAML"), (b"\xff\xfe\x00", "not UTF-8")])
+@pytest.mark.parametrize(("body", "says"), [(b"replicas: [", "line 1, column 12"), (b"\xff\xfe\x00", "not UTF-8")])
 def test_a_file_that_is_not_yaml(tmp_path: Path, body: bytes, says: str) -> None:
     path = tmp_path / "fleet.yaml"
     path.write_bytes(body)

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import click
-import yaml
 
 from adaptive_gamma.errors import ConfigurationError
 from adaptive_gamma.policy.export import ENGINES
+from adaptive_gamma.yaml_text import parse_yaml
 
 __all__ = ["read_engine_table", "read_mix", "refuse_foreign", "server_options"]
 
@@ -90,10 +90,4 @@ def read_engine_table(text: str) -> Any:
         pass
     except RecursionError as error:
         raise ConfigurationError(source, "", "is nested too deeply") from error
-    try:
-        return yaml.safe_load(written)
-    except (yaml.YAMLError, RecursionError) as error:
-        raise ConfigurationError(source, "", "is neither JSON nor YAML") from error
-    except ValueError as error:
-        # A number of thousands of digits, or a date that is none.
-        raise ConfigurationError(source, "", f"cannot be read: {error}") from error
+    return parse_yaml(written, source)

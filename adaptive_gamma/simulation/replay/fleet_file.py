@@ -13,11 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from adaptive_gamma.errors import ConfigurationError, nearest
 from adaptive_gamma.routing import GammaSchedule, GammaSetting
 from adaptive_gamma.simulation.replay.pricing import ReplayPolicy
+from adaptive_gamma.yaml_text import parse_yaml
 
 __all__ = [
     "DEFAULT_MAX_NUM_SEQS",
@@ -88,11 +87,7 @@ def read_fleet(path: str | Path) -> list[ReplicaPlan]:
         raise ConfigurationError(source, "", f"the fleet file cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:
         raise ConfigurationError(source, "", f"the fleet file is not UTF-8: {error.reason}") from error
-    try:
-        data = yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        raise ConfigurationError(source, "", f"the fleet file is not YAML: {' '.join(str(error).split())}") from error
-    return parse_fleet(data, source)
+    return parse_fleet(parse_yaml(text, source), source)
 
 
 def parse_fleet(data: object, source: str) -> list[ReplicaPlan]:
