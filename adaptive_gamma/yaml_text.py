@@ -36,9 +36,8 @@ def parse_yaml(
 
     Raises ``error`` with the line where there is one.
     """
-    loader = (_TextKeys if text_keys else _Loader)(text)
     try:
-        return loader.get_single_data()
+        return (_TextKeys if text_keys else _Loader)(text).get_single_data()
     except yaml.MarkedYAMLError as problem:
         mark = problem.problem_mark
         where = f"line {mark.line + 1}, column {mark.column + 1}: " if mark is not None else ""
@@ -50,8 +49,6 @@ def parse_yaml(
     except (ValueError, ArithmeticError, LookupError, TypeError, AttributeError) as problem:
         # The library's own reading of what only looks like a date, a number or a tagged value.
         raise error(source, "", f"not valid YAML: {str(problem)[:200]}") from None
-    finally:
-        loader.dispose()
 
 
 class _Loader(yaml.SafeLoader):
