@@ -13,7 +13,7 @@ from adaptive_gamma.errors import ConfigurationError
 __all__ = ["MOST_VALUES", "parse_yaml"]
 
 MOST_VALUES = 1_000_000
-"""Values that a text with aliases may stand for: ten lines of aliases upon aliases could mean more than memory holds."""
+"""Values that a text with aliases may stand for: ten lines of aliases upon aliases could mean more than memory has."""
 _MOST_DIGITS = 3500
 """Python writes no number of more than 4,300, and what is wrong must be told."""
 _MERGE = "tag:yaml.org,2002:merge"
@@ -62,7 +62,7 @@ class _Loader(yaml.SafeLoader):
         if not self._has_aliases:
             return super().compose_node(parent, index)
         if self.check_event(yaml.AliasEvent):
-            mark = self.peek_event().start_mark
+            mark = self.current_event.start_mark
             node = super().compose_node(parent, index)
             size = self._sizes.get(id(node))
             if size is None:

@@ -33,7 +33,7 @@ def base_app(
         not_ready_because: why not, or None.
         families: the metrics as they are when it is called.
     """
-    app = FastAPI(title=title, version=__version__, redoc_url=None)
+    app = FastAPI(title=title, version=__version__, docs_url=None, redoc_url=None)
 
     @app.get("/livez", response_class=PlainTextResponse, summary="The process runs")
     async def livez() -> PlainTextResponse:

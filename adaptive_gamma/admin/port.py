@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from collections.abc import Sequence
 from typing import Any
 
 import uvicorn
 from fastapi import FastAPI
 
+from adaptive_gamma.admin.guard import AdminConnection, HostGuard
 from adaptive_gamma.errors import ConfigurationError
 
 __all__ = ["BACKLOG", "KEEP_ALIVE_S", "AdminPort", "Listener", "bind"]
@@ -88,14 +90,16 @@ class AdminPort(Listener):
     Args:
         app: the application.
         address: ``host:port``; port 0 takes a free one.
+        names: further names under which it may be asked; see ``HostGuard``.
 
     Raises:
         ConfigurationError: the address cannot be bound.
     """
 
-    def __init__(self, app: FastAPI, address: str) -> None:
+    def __init__(self, app: FastAPI, address: str, names: Sequence[str] = ()) -> None:
+        own = [address.rpartition(":")[0].lower(), *map(str.lower, names)]
         config = uvicorn.Config(
-            app, http="h11", loop="none", ws="none", lifespan="off", log_config=None, access_log=False,
+            HostGuard(app, own), http=AdminConnection, loop="none", ws="none", lifespan="off", log_config=None, access_log=False,
             server_header=False, proxy_headers=False, timeout_keep_alive=KEEP_ALIVE_S, backlog=BACKLOG,
         )  # fmt: skip
         super().__init__(config, address, "admin")

@@ -145,7 +145,7 @@ async def _run(
 
 
 async def _keep(keeper: Keeper, controller: FilesController, *, drain: bool) -> None:
-    admin = AdminPort(controller_app(controller), keeper.settings.admin)
+    admin = AdminPort(controller_app(controller), keeper.settings.admin, keeper.settings.admin_hosts)
     keeper.keep(controller)
     await controller.fleet.start()
     await admin.start()

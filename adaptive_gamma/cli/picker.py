@@ -130,7 +130,7 @@ def command(
 async def _keep(keeper: Keeper, picker: Picker, server: PickerServer, tls: Tls, linger_s: float) -> None:
     from adaptive_gamma.envoy.picker import picker_app
 
-    admin = AdminPort(picker_app(picker), keeper.settings.admin)
+    admin = AdminPort(picker_app(picker), keeper.settings.admin, keeper.settings.admin_hosts)
     keeper.keep(picker)
     await admin.start()
     try:

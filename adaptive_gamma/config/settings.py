@@ -17,7 +17,7 @@ from adaptive_gamma.config.discovery_settings import (
 from adaptive_gamma.config.replica_settings import GammaControlSettings, ReplicaSettings, ReplicaTemplate
 from adaptive_gamma.config.section import Cap, Seconds, Section, ShortSeconds
 from adaptive_gamma.config.telling_settings import AccessLogSettings, TracingSettings
-from adaptive_gamma.config.values import engine_path, header_name, host_port, passed_path, secret_token
+from adaptive_gamma.config.values import dns_name, engine_path, header_name, host_port, passed_path, secret_token
 
 __all__ = [
     "AccessLogSettings",
@@ -107,6 +107,8 @@ class HealthSettings(Section):
 class LimitSettings(Section):
     body_bytes: Annotated[int, Field(ge=1, le=2**40)] = 67_108_864
     """Largest body of a request; 413 beyond it."""
+    bodies_bytes: Annotated[int, Field(ge=1, le=2**44)] = 1_073_741_824
+    """Bodies of requests held at once, all together; one more part of any is answered 503. At least one body fits."""
     connect_timeout_s: ShortSeconds = 5.0
     """Longest wait for a connection to an engine."""
     first_byte_timeout_s: Seconds = 600.0
@@ -255,6 +257,9 @@ class Settings(BaseSettings):
     """host:port for clients."""
     admin: str = "127.0.0.1:9090"
     """host:port of the admin pages; they have no login."""
+    admin_hosts: list[Annotated[str, AfterValidator(dns_name)]] = []
+    """Further names under which the admin port may be asked, such as that of an ingress; addresses, names without a dot
+    and names inside of a cluster always may."""
     policy: str
     """Name of a shipped policy, or a file."""
     mode: Literal["act", "observe"] = "act"

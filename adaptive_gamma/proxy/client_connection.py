@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, cast
 
 from adaptive_gamma.proxy.answer_framing import AnswerFraming
 from adaptive_gamma.proxy.answers import ErrorAnswer, raw_answer
+from adaptive_gamma.proxy.body_room import HeldBody
 from adaptive_gamma.proxy.deadline import Deadline
 from adaptive_gamma.proxy.request_reader import Refusal, RequestReader, Unreadable
 from adaptive_gamma.proxy.socket_buffers import untaken_bytes
@@ -36,8 +37,6 @@ __all__ = ["ClientConnection"]
 _log = logging.getLogger("adaptive_gamma.proxy")
 
 _LINGER_S = 5.0
-_SMALL = 4096
-"""Parts of a body under this many bytes are put together: each by itself costs several times what it holds."""
 
 
 class _Phase(Enum):
@@ -80,7 +79,7 @@ class ClientConnection(asyncio.Protocol):
         self.paused = False
         """The client leaves so much unread that nothing more should be sent."""
         self._intake: Intake | None = None
-        self._body: list[bytes | bytearray] = []
+        self._body = HeldBody(self._path.body_room)
         self._body_size = 0
         self._keep_alive = True
         self._outbox = b""
@@ -111,6 +110,10 @@ class ClientConnection(asyncio.Protocol):
         peer = transport.get_extra_info("peername")
         self._peer = peer[0].encode("ascii", "replace") if isinstance(peer, tuple) else None
         self._state.connections.add(self)  # type: ignore[arg-type]  # uvicorn's set is typed with its own two classes
+        if len(self._state.connections) > self._config.most_connections:
+            self._deaf = True
+            self._refuse(*self._path.turned_away())
+            return
         self._await_head()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -118,6 +121,7 @@ class ClientConnection(asyncio.Protocol):
         self._deadline.close()
         self._reader.close()
         self._deaf = True
+        self._body.let_go()
         intake, self._intake = self._intake, None
         if self.exchange is not None:
             self.exchange.client_gone()
@@ -262,6 +266,7 @@ class ClientConnection(asyncio.Protocol):
         ``more`` follows at once."""
         if self._config.closing:
             self._keep_alive = False
+        self._body.let_go()
         framing = self._framing
         head = framing.head(status, lines, has_length=has_length, keep_alive=self._keep_alive)
         if more:
@@ -328,8 +333,7 @@ class ClientConnection(asyncio.Protocol):
         self._deadline.at = inf
         intake, self._intake = self._intake, None
         assert intake is not None
-        body = b"".join(self._body)  # of one piece that is the piece itself
-        self._body.clear()
+        body = self._body.whole()
         try:
             self._path.begin(intake, body, self)
         except Exception:
@@ -372,13 +376,8 @@ class ClientConnection(asyncio.Protocol):
             if (too_large := self._path.body_refusal(self._body_size)) is not None:
                 self._answer_early(intake, too_large)
                 return
-        body = self._body
-        if not body:
-            body.append(data)
-        elif isinstance(last := body[-1], bytearray) and len(last) < _SMALL:
-            last += data
-        else:
-            body.append(bytearray(data) if len(data) < _SMALL else data)
+        if (full := self._body.add(data)) is not None:
+            self._answer_early(intake, full)
 
     def on_request_end(self) -> None:
         if not self._discarding:
@@ -392,6 +391,5 @@ class ClientConnection(asyncio.Protocol):
 
     def _answer_early(self, intake: Intake, refusal: ErrorAnswer) -> None:
         """Answer a request whose body is still to come; what comes of it is not kept."""
-        self._body.clear()
         self._discarding = self._answered_now = True
         self._path.answer_error(intake, refusal, self)

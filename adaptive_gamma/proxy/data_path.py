@@ -19,8 +19,10 @@ from adaptive_gamma.routing.endpoints import Endpoint, Handling
 from adaptive_gamma.routing.json_request import JsonRequest, parse_json
 
 if TYPE_CHECKING:
+    from adaptive_gamma.proxy.body_room import BodyRoom
     from adaptive_gamma.proxy.client_connection import ClientConnection
     from adaptive_gamma.proxy.data_plane import DataPlane
+    from adaptive_gamma.proxy.request_reader import Refusal
     from adaptive_gamma.routing import Locality
 
 __all__ = ["DataPath"]
@@ -36,6 +38,11 @@ class DataPath:
 
     def __init__(self, plane: DataPlane) -> None:
         self._plane = plane
+
+    @property
+    def body_room(self) -> BodyRoom:
+        """The room that bodies share."""
+        return self._plane.body_room
 
     @property
     def stall_s(self) -> float:
@@ -70,6 +77,11 @@ class DataPath:
             return None
         message = f"the request body is over the limit of {limit} bytes"
         return ErrorAnswer(413, message, "body_too_large", outcome="client_error")
+
+    def turned_away(self) -> Refusal:
+        """Count a connection that is one too many, and what it is told."""
+        self._plane.metrics.request_ended(NO_REPLICA, NO_REPLICA, "rejected")
+        return 503, "too many connections are open", "too_many_connections"
 
     def begin(self, intake: Intake, body: bytes, connection: ClientConnection) -> None:
         """Serve a request that has come whole."""

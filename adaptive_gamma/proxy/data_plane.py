@@ -18,6 +18,7 @@ from adaptive_gamma.fleet.discovered import discovery_families
 from adaptive_gamma.observe import LineLog
 from adaptive_gamma.policy import Policy
 from adaptive_gamma.proxy.asking import AskedBody, ReportLog, asked_body
+from adaptive_gamma.proxy.body_room import BodyRoom
 from adaptive_gamma.proxy.decision_log import DecisionLog
 from adaptive_gamma.proxy.metrics import ProxyMetrics
 from adaptive_gamma.proxy.observing import ObservationKeeper
@@ -53,6 +54,7 @@ class DataPlane:
         clock: Callable[[], float] = time.monotonic,
         draw: Callable[[], float] = random.random,
     ) -> None:
+        self.body_room = BodyRoom(settings.limits.bodies_bytes)
         self._take_settings(settings)
         self.fleet = fleet
         self.waiting = WaitingRoom(lambda: self.settings.load.queue, lambda: self.settings.load.queue_timeout_s)
@@ -233,6 +235,7 @@ class DataPlane:
         self.settings = settings
         # What every request needs of them; a look into the settings themselves costs several times as much.
         self.body_bytes = settings.limits.body_bytes
+        self.body_room.most = max(settings.limits.bodies_bytes, self.body_bytes)
         self.retry_attempts = settings.retry.attempts
         self.asks_for_usage = settings.learn.ask == "usage"
 

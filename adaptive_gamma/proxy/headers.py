@@ -139,7 +139,10 @@ class ClientHeaders:
                 if name == b"x-session-id":
                     self.session = value.decode("latin-1")
                 elif name == b"content-encoding":
-                    self.content_encoding = value.strip().lower()
+                    coding = value.strip().lower()
+                    self.content_encoding = (
+                        coding if not self.content_encoding else self.content_encoding + b", " + coding
+                    )
                 passed.append(_LINE % pair)
         if hosts != 1 and (hosts or is_1_1):
             raise UnacceptableHead("exactly one Host header is required", "invalid_http")

@@ -15,6 +15,7 @@ from adaptive_gamma.proxy.admin_app import admin_app, live_feed
 from adaptive_gamma.proxy.client_connection import ClientConnection
 from adaptive_gamma.proxy.data_path import DataPath
 from adaptive_gamma.proxy.data_plane import DataPlane
+from adaptive_gamma.proxy.open_files import most_connections
 
 __all__ = ["DataListener", "DataListenerConfig", "ProxyServer"]
 
@@ -31,12 +32,13 @@ async def _no_application(scope: Any, receive: Any, send: Any) -> None:
 class DataListenerConfig(uvicorn.Config):
     """uvicorn's configuration with what the connections of the data port need to know.
 
-    ``closing`` makes every further answer say ``Connection: close``. ``keep_alive_s`` is how long a head may be waited
-    for, in seconds.
+    ``closing`` makes every further answer say ``Connection: close``. ``most_connections`` may be open at once.
+    ``keep_alive_s`` is how long a head may be waited for, in seconds.
     """
 
     data_path: DataPath
     closing: bool = False
+    most_connections: int
     keep_alive_s: float = KEEP_ALIVE_S
 
 
@@ -49,6 +51,7 @@ class DataListener(Listener):
             log_config=None, access_log=False, backlog=BACKLOG,
         )  # fmt: skip
         config.data_path = path
+        config.most_connections = most_connections()
         self._data_config = config
         super().__init__(config, address, "listen")
 
@@ -81,7 +84,7 @@ class ProxyServer:
         """What live pages are told."""
         self.data = DataListener(DataPath(plane), settings.listen)
         try:
-            self.admin = AdminPort(admin_app(plane, self.feed, self._cut_page), settings.admin)
+            self.admin = AdminPort(admin_app(plane, self.feed, self._cut_page), settings.admin, settings.admin_hosts)
         except ConfigurationError:
             self.data.abandon()
             raise

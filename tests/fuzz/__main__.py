@@ -1,6 +1,6 @@
 """Fuzz targets one after another, each in a process of its own: ``python -m tests.fuzz --seconds 600``.
 
-A target's time is split between two ways of making examples: hypothesis, which knows what odd values look like and makes
+A target's time is split between two ways of making examples: hypothesis, which knows odd values and makes
 what fails small, and, where it is installed, atheris, which follows the coverage of the code under test. Both draw from
 the same strategies and keep what they found in ``.hypothesis/fuzz``, so that a find is tried first the next time.
 """
@@ -86,7 +86,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 print(f"{run.target:18} {run.engine:11} {run.seconds:6.0f} s  {run.problem or run.said}", flush=True)
                 if run.problem is not None:
                     found.append(run.target)
-    print(f"{len(names)} targets, {len(set(found))} with a find" + (f": {', '.join(sorted(set(found)))}" if found else ""))
+    print(f"{len(names)} targets; finds: {', '.join(sorted(set(found))) or 'none'}")
     return 1 if found else 0
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from typing import Any
 
-
 from adaptive_gamma.errors import AdaptiveGammaError
 from adaptive_gamma.proxy.body_fields import encoded_members, insert_members
 from adaptive_gamma.proxy.body_options import with_option
@@ -19,21 +18,57 @@ __all__ = ["TARGETS"]
 
 REQUESTS: list[dict[str, Any]] = [
     {"model": "m", "messages": [{"role": "user", "content": "Write a function.\n```python\n1\n```"}], "stream": True},
-    {"model": "m", "messages": [{"role": "user", "content": [{"type": "text", "text": "hi"}, {"type": "image_url"}]}],
-     "stream_options": {"include_usage": False}, "n": 1, "max_tokens": 7, "tools": [], "response_format": {"type": "json_schema"}},
+    {
+        "model": "m",
+        "messages": [{"role": "user", "content": [{"type": "text", "text": "hi"}, {"type": "image_url"}]}],
+        "stream_options": {"include_usage": False},
+        "n": 1,
+        "max_tokens": 7,
+        "tools": [],
+        "response_format": {"type": "json_schema"},
+    },
     {"prompt": ["a", "b"], "min_p": 0.1, "logit_bias": {"1": 2}, "user": "u", "stream": False, "stream_options": None},
     {"prompt": [1, 2, 3], "best_of": 2, "max_completion_tokens": 0, "guided_json": {}, "cache_salt": "s"},
-    {"input": [{"role": "user", "content": [{"type": "input_text", "text": "x"}]}], "instructions": "be brief",
-     "previous_response_id": "resp_1", "store": False, "text": {"format": {"type": "json_object"}}},
+    {
+        "input": [{"role": "user", "content": [{"type": "input_text", "text": "x"}]}],
+        "instructions": "be brief",
+        "previous_response_id": "resp_1",
+        "store": False,
+        "text": {"format": {"type": "json_object"}},
+    },
     {"system": [{"type": "text", "text": "s"}], "messages": [{"role": "user", "content": "x" * 5000}], "max_tokens": 1},
     {"conversations": [], "text_1": "a", "text_2": ["b"], "documents": ["c"], "query": "q", "content": "x"},
-]  # fmt: skip
+]
 RAW = [json.dumps(request).encode() for request in REQUESTS]
 TOKENS = [
-    b"{", b"}", b"[", b"]", b'"', b"\\", b",", b":", b"null", b"true", b"NaN", b"Infinity", b"1e999", b"9" * 5000, b"[" * 3000,
-    b'{"a":' * 2000, b'"\\ud800"', b'"stream_options":', b'"stream_options": {"include_usage": false}', b'"model":', b"\x00",
-    b"\xff\xfe", b"\xef\xbb\xbf", "é\u2028".encode(), b'"prompt"', b" " * 70, b"\n",
-]  # fmt: skip
+    b"{",
+    b"}",
+    b"[",
+    b"]",
+    b'"',
+    b"\\",
+    b",",
+    b":",
+    b"null",
+    b"true",
+    b"NaN",
+    b"Infinity",
+    b"1e999",
+    b"9" * 5000,
+    b"[" * 3000,
+    b'{"a":' * 2000,
+    b'"\\ud800"',
+    b'"stream_options":',
+    b'"stream_options": {"include_usage": false}',
+    b'"model":',
+    b"\x00",
+    b"\xff\xfe",
+    b"\xef\xbb\xbf",
+    "é\u2028".encode(),
+    b'"prompt"',
+    b" " * 70,
+    b"\n",
+]
 
 
 def read_all(request: JsonRequest) -> None:

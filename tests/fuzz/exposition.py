@@ -21,14 +21,45 @@ REASONS = {"empty", "not_metrics", "truncated", "no_series"}
 PAGES = [value for name, value in vars(pages).items() if name.isupper() and isinstance(value, str)]
 NAMES = sorted({line.split("{")[0].split(" ")[0] for page in PAGES for line in page.splitlines() if line[:1].isalpha()})
 TOKENS = [
-    *NAMES[:12], "{", "}", '"', "\\", '\\"', "\\n", ",", "=", " ", "\t", "\n", "\r\n", "# EOF\n", "# TYPE ", "# {} 1 2\n",
-    "NaN", "+Inf", "-1", "1e400", "9" * 400, "0x1p3", "1_0", "١", '{position="0"} 1\n', 'position="-1"', "<html>",
-    '{a="' + "\\" * 40, " 1 " * 20, "\x00", "\ufeff", "\x85", "\u2028",
-]  # fmt: skip
+    *NAMES[:12],
+    "{",
+    "}",
+    '"',
+    "\\",
+    '\\"',
+    "\\n",
+    ",",
+    "=",
+    " ",
+    "\t",
+    "\n",
+    "\r\n",
+    "# EOF\n",
+    "# TYPE ",
+    "# {} 1 2\n",
+    "NaN",
+    "+Inf",
+    "-1",
+    "1e400",
+    "9" * 400,
+    "0x1p3",
+    "1_0",
+    "١",
+    '{position="0"} 1\n',
+    'position="-1"',
+    "<html>",
+    '{a="' + "\\" * 40,
+    " 1 " * 20,
+    "\x00",
+    "\ufeff",
+    "\x85",
+    "\u2028",
+]
 
 _labels = st.dictionaries(
     st.from_regex(r"[a-z][a-z0-9_]{0,6}", fullmatch=True),
-    st.text(st.characters(exclude_categories=["Cs"]), max_size=8) | st.sampled_from(["\\", '"', "\n", "a\\nb", "}", "{,}"]),
+    st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
+    | st.sampled_from(["\\", '"', "\n", "a\\nb", "}", "{,}"]),
     max_size=3,
 )
 _values = st.floats() | st.integers(-5, 2**60) | st.sampled_from(["NaN", "+Inf", "-Inf", "1e3", "0.5", ".5", "7."])
@@ -112,7 +143,10 @@ TARGETS = [
     Target("exposition", edited(PAGES, TOKENS), check_page),
     Target(
         "slots",
-        edited([pages.LLAMACPP_SLOTS_PLAIN, pages.LLAMACPP_SLOTS_SPECULATIVE, "[" * 3000], ["[", "{", '"speculative":', "1", "null", "9" * 5000]),
+        edited(
+            [pages.LLAMACPP_SLOTS_PLAIN, pages.LLAMACPP_SLOTS_SPECULATIVE, "[" * 3000],
+            ["[", "{", '"speculative":', "1", "null", "9" * 5000],
+        ),
         check_slots,
     ),
 ]

@@ -1,4 +1,4 @@
-"""Files that an operator writes: configuration, policy, fleet, trace, observed requests. A wrong one is told, in time."""
+"""Files that an operator writes: configuration, policy, fleet, trace, observed requests. A wrong one is told."""
 
 from __future__ import annotations
 
@@ -40,11 +40,53 @@ CONFIG: dict[str, Any] = {
     "allow_paths": ["/v1/extra"],
 }
 YAML_TOKENS = [
-    ":", "- ", "{", "}", "[", "]", "\n", "  ", "\t", "&a ", "*a", "<<: *a\n", "!!python/object/apply:os.system ", "!!binary x",
-    "!!timestamp 1", "2024-13-45", "2024-02-30 25:61:61", "0x" + "f" * 5000, "9" * 5000, "1e999", ".nan", "1:99:99", "? ",
-    "|\n", ">\n", "%YAML 1.1\n---\n", "...\n---\n", "\x00", "\ufeff", "\u2028", "'", '"', "# ", "~", "null", "1_0", "0o7", "=",
-    "[" * 2000, "a: &b [*b]\n", "{? {} : 1}", "!!set {a}", "!!omap [a: 1]", "!!int x", "!!float ''", "!!bool x",
-]  # fmt: skip
+    ":",
+    "- ",
+    "{",
+    "}",
+    "[",
+    "]",
+    "\n",
+    "  ",
+    "\t",
+    "&a ",
+    "*a",
+    "<<: *a\n",
+    "!!python/object/apply:os.system ",
+    "!!binary x",
+    "!!timestamp 1",
+    "2024-13-45",
+    "2024-02-30 25:61:61",
+    "0x" + "f" * 5000,
+    "9" * 5000,
+    "1e999",
+    ".nan",
+    "1:99:99",
+    "? ",
+    "|\n",
+    ">\n",
+    "%YAML 1.1\n---\n",
+    "...\n---\n",
+    "\x00",
+    "\ufeff",
+    "\u2028",
+    "'",
+    '"',
+    "# ",
+    "~",
+    "null",
+    "1_0",
+    "0o7",
+    "=",
+    "[" * 2000,
+    "a: &b [*b]\n",
+    "{? {} : 1}",
+    "!!set {a}",
+    "!!omap [a: 1]",
+    "!!int x",
+    "!!float ''",
+    "!!bool x",
+]
 BOMB = "a0: &a0 [1,1,1,1,1,1,1,1,1,1]\n" + "".join(
     f"a{n}: &a{n} [{','.join([f'*a{n - 1}'] * 10)}]\n" for n in range(1, 10)
 )
@@ -171,14 +213,37 @@ def check_fleet(text: str) -> None:
 
 
 TRACE = (
-    b"TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:15:46.6805900,374,44\n2023-11-16 18:15:50.9951690,396,109\n"
+    b"TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:15:46.6805900,374,44\n"
+    b"2023-11-16 18:15:50.9951690,396,109\n"
     b"2023-11-16 18:15:51.2225670,879,55\n"
 )
 TRACE_TOKENS = [
-    b",", b"\n", b"\r\n", b"\r", b'"', b'""', b"\x00", b"\xff", b"\xef\xbb\xbf", b"2023-02-30 00:00:00", b"9999-12-31 23:59:60",
-    b"0001-01-01 00:00:00+23:59", b"1.5", b"1e5", b"-1", b"9" * 30, b"9" * 5000, "١٢".encode(), b"TIMESTAMP", b"," * 3000,
-    b"\xe2\x80\xa8", b"x" * 140_000, b" 1 ", b"+7", b"2023-11-16T18:15:46Z",
-]  # fmt: skip
+    b",",
+    b"\n",
+    b"\r\n",
+    b"\r",
+    b'"',
+    b'""',
+    b"\x00",
+    b"\xff",
+    b"\xef\xbb\xbf",
+    b"2023-02-30 00:00:00",
+    b"9999-12-31 23:59:60",
+    b"0001-01-01 00:00:00+23:59",
+    b"1.5",
+    b"1e5",
+    b"-1",
+    b"9" * 30,
+    b"9" * 5000,
+    "١٢".encode(),
+    b"TIMESTAMP",
+    b"," * 3000,
+    b"\xe2\x80\xa8",
+    b"x" * 140_000,
+    b" 1 ",
+    b"+7",
+    b"2023-11-16T18:15:46Z",
+]
 
 
 def check_trace(raw: bytes) -> None:
@@ -225,7 +290,17 @@ def check_observed(raw: bytes) -> None:
 
 _variables = st.dictionaries(
     st.sampled_from(
-        ["LISTEN", "ADMIN", "SCRAPE__INTERVAL_S", "SCRAPE", "REPLICAS", "ENGINE_API_KEY", "LIMITS__BODY_BYTES", "X__Y", "LIMITS"]
+        [
+            "LISTEN",
+            "ADMIN",
+            "SCRAPE__INTERVAL_S",
+            "SCRAPE",
+            "REPLICAS",
+            "ENGINE_API_KEY",
+            "LIMITS__BODY_BYTES",
+            "X__Y",
+            "LIMITS",
+        ]
     ).map(lambda name: f"ADAPTIVE_GAMMA_{name}"),
     st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=12)
     | st.sampled_from(["1", "[]", "{}", '[{"name":"a","url":"http://a"}]', "1e400", "[" * 3000, "9" * 5000, "null"]),
@@ -238,15 +313,23 @@ TARGETS = [
     Target("policy", altered(_SMALL, 3), check_policy),
     Target(
         "policy-text",
-        edited([_DEMO, BOMB + _DEMO.replace("limits:", "limits: *a9\\n  x:"), BOMB + "sources: *a9\\n"], YAML_TOKENS, 3),
+        edited(
+            [_DEMO, BOMB + _DEMO.replace("limits:", "limits: *a9\\n  x:"), BOMB + "sources: *a9\\n"], YAML_TOKENS, 3
+        ),
         check_policy_text,
     ),
     Target("fleet-file", edited([FLEET, BOMB + "replicas: *a9\n"], YAML_TOKENS), check_fleet),
     Target("trace", edited_bytes([TRACE], TRACE_TOKENS), check_trace),
     Target(
         "trace-good",
-        st.lists(st.tuples(st.integers(0, 10**9), st.integers(0, 10**7), st.integers(0, 10**7)), min_size=1, max_size=20),
+        st.lists(
+            st.tuples(st.integers(0, 10**9), st.integers(0, 10**7), st.integers(0, 10**7)), min_size=1, max_size=20
+        ),
         check_good_trace,
     ),
-    Target("observed", edited_bytes(OBSERVED, [b"{", b"}", b"9" * 5000, b"NaN", b"[" * 3000, b'"t":', b"1e999"]), check_observed),
+    Target(
+        "observed",
+        edited_bytes(OBSERVED, [b"{", b"}", b"9" * 5000, b"NaN", b"[" * 3000, b'"t":', b"1e999"]),
+        check_observed,
+    ),
 ]

@@ -1,4 +1,4 @@
-"""Requests as bytes on the data port: cut anywhere they read alike, and no framing is accepted that can be read twice."""
+"""Requests as bytes on the data port: cut anywhere they read alike, and no framing is taken that can be read twice."""
 
 from __future__ import annotations
 
@@ -21,20 +21,64 @@ HOP_BY_HOP = {b"connection", b"keep-alive", b"te", b"trailer", b"transfer-encodi
 SEEDS = [
     *(HEAD + rest for rest in (*REFUSED.values(), *EITHER.values())),
     b"GET /v1/models?a=b HTTP/1.1\r\nHost: a\r\n\r\n",
-    b"POST /v1/completions HTTP/1.1\r\nhost: a\r\ncontent-length: 2\r\n\r\n{}GET /v1/models HTTP/1.1\r\nhost: b\r\n\r\n",
+    b"POST /v1/completions HTTP/1.1\r\nhost: a\r\ncontent-length: 2\r\n\r\n{}GET /v1/models HTTP/1.1\r\n"
+    b"host: b\r\n\r\n",
     b"POST http://a/v1/x%2fy HTTP/1.0\r\ncontent-length: 0\r\nx-request-id: 1\r\n\r\n",
-    b"POST /x HTTP/1.1\r\nhost: a\r\nconnection: upgrade, HTTP2-Settings\r\nupgrade: h2c\r\ncontent-length: 2\r\n\r\n{}",
-    b"POST /x HTTP/1.1\r\nhost: a\r\nexpect: 100-continue\r\ntransfer-encoding: chunked\r\n\r\n1;a=b\r\nx\r\n0\r\nt: u\r\n\r\n",
+    b"POST /x HTTP/1.1\r\nhost: a\r\nconnection: upgrade, HTTP2-Settings\r\nupgrade: h2c\r\n"
+    b"content-length: 2\r\n\r\n{}",
+    b"POST /x HTTP/1.1\r\nhost: a\r\nexpect: 100-continue\r\ntransfer-encoding: chunked\r\n\r\n"
+    b"1;a=b\r\nx\r\n0\r\nt: u\r\n\r\n",
 ]
 TOKENS = [
-    b"\r\n", b"\n", b"\r", b"\r\n\r\n", b":", b" ", b"\t", b"\x00", b"\x0b", b"\xa0", b"\xe9", b"host: b\r\n",
-    b"content-length: 2\r\n", b"Content-Length: 50\r\n", b"transfer-encoding: chunked\r\n", b"Transfer-Encoding: x\r\n",
-    b"transfer-encoding:", b"content-length:", b"chunked", b", ", b"0\r\n\r\n", b"2\r\n{}\r\n", b"ffffffffffffffff\r\n", b"-1",
-    b"+2", b"connection: content-length, transfer-encoding, host, x-y\r\n", b"connection: close\r\n", b"upgrade: h2c\r\n",
-    b"x-adaptive-gamma-replica: r9\r\n", b"X-Adaptive-Gamma-Class: code\r\n", b"x-request-id: a\r\n", b"te: trailers\r\n",
-    b"x_y: z\r\n", b"HTTP/1.0", b"HTTP/1.1", b"HTTP/0.9", b"GET ", b"CONNECT ", b"HEAD ", b"OPTIONS * ", b"http://h@h/", b"//h/",
-    b"%0d%0a", b"?", b"#", b"a" * 70_000, b"x: y\r\n" * 300, b";ext=" + b"e" * 200,
-]  # fmt: skip
+    b"\r\n",
+    b"\n",
+    b"\r",
+    b"\r\n\r\n",
+    b":",
+    b" ",
+    b"\t",
+    b"\x00",
+    b"\x0b",
+    b"\xa0",
+    b"\xe9",
+    b"host: b\r\n",
+    b"content-length: 2\r\n",
+    b"Content-Length: 50\r\n",
+    b"transfer-encoding: chunked\r\n",
+    b"Transfer-Encoding: x\r\n",
+    b"transfer-encoding:",
+    b"content-length:",
+    b"chunked",
+    b", ",
+    b"0\r\n\r\n",
+    b"2\r\n{}\r\n",
+    b"ffffffffffffffff\r\n",
+    b"-1",
+    b"+2",
+    b"connection: content-length, transfer-encoding, host, x-y\r\n",
+    b"connection: close\r\n",
+    b"upgrade: h2c\r\n",
+    b"x-adaptive-gamma-replica: r9\r\n",
+    b"X-Adaptive-Gamma-Class: code\r\n",
+    b"x-request-id: a\r\n",
+    b"te: trailers\r\n",
+    b"x_y: z\r\n",
+    b"HTTP/1.0",
+    b"HTTP/1.1",
+    b"HTTP/0.9",
+    b"GET ",
+    b"CONNECT ",
+    b"HEAD ",
+    b"OPTIONS * ",
+    b"http://h@h/",
+    b"//h/",
+    b"%0d%0a",
+    b"?",
+    b"#",
+    b"a" * 70_000,
+    b"x: y\r\n" * 300,
+    b";ext=" + b"e" * 200,
+]
 
 
 @dataclass

@@ -1,8 +1,9 @@
-"""One target by one engine for so many seconds, in bounded memory: ``python -m tests.fuzz.one TARGET ENGINE SECONDS FOLDER``."""
+"""One target by one engine for so long, in little memory: ``python -m tests.fuzz.one TARGET ENGINE SECONDS FOLDER``."""
 
 from __future__ import annotations
 
 import contextlib
+import faulthandler
 import logging
 import resource
 import sys
@@ -15,6 +16,8 @@ MOST_BYTES = 3 << 30
 MOST_GROWTH = 300 << 20
 """Bytes by which the process may grow over a run, beyond what it held after the first examples."""
 BATCH = 1000
+HANGS_S = 60.0
+"""Beyond its time a process is ended, and says where it was."""
 
 
 def _resident() -> int:
@@ -72,9 +75,14 @@ def _atheris(name: str, seconds: float, folder: Path) -> int:
     corpus = folder / "atheris" / name
     corpus.mkdir(parents=True, exist_ok=True)
     flags = [
-        f"-max_total_time={int(seconds)}", "-max_len=16384", "-rss_limit_mb=2500", "-timeout=60", "-print_final_stats=0",
-        f"-artifact_prefix={corpus}.", "-use_value_profile=1",
-    ]  # fmt: skip
+        f"-max_total_time={int(seconds)}",
+        "-max_len=16384",
+        "-rss_limit_mb=2500",
+        "-len_control=0",
+        "-print_final_stats=0",
+        f"-artifact_prefix={corpus}.",
+        "-use_value_profile=1",
+    ]
 
     def feed(data: bytes) -> None:
         one_input(data)
@@ -87,6 +95,7 @@ def _atheris(name: str, seconds: float, folder: Path) -> int:
 def main() -> int:
     name, engine, seconds, folder = sys.argv[1:5]
     logging.disable(logging.CRITICAL)
+    faulthandler.dump_traceback_later(float(seconds) + HANGS_S, exit=True)
     with contextlib.suppress(ValueError):
         resource.setrlimit(resource.RLIMIT_AS, (MOST_BYTES, MOST_BYTES))
     run = _atheris if engine == "atheris" else _hypothesis

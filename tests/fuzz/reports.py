@@ -6,6 +6,7 @@ import json
 import math
 import re
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
 from hypothesis import strategies as st
@@ -24,9 +25,14 @@ _asked = DIALECTS["vllm"].stream_ask
 assert _asked is not None
 ASK: StreamAsk = _asked
 REPORT = {
-    "num_spec_steps": 3, "num_draft_tokens": 9, "num_accepted_draft_tokens": 4, "num_speculative_tokens": 3,
-    "acceptance_histogram": [1, 1, 0, 1], "per_step_drafted": [3, 3, 3], "per_step_accepted": [0, 1, 3],
-}  # fmt: skip
+    "num_spec_steps": 3,
+    "num_draft_tokens": 9,
+    "num_accepted_draft_tokens": 4,
+    "num_speculative_tokens": 3,
+    "acceptance_histogram": [1, 1, 0, 1],
+    "per_step_drafted": [3, 3, 3],
+    "per_step_accepted": [0, 1, 3],
+}
 ANSWERS: list[dict[str, Any]] = [
     {"id": "a", "choices": [{"index": 0, "text": "x"}], "metrics": {"speculative_decoding": REPORT}},
     {"id": "a", "choices": [], "usage": {"completion_tokens": 7}, "metrics": {"speculative_decoding": REPORT}},
@@ -34,11 +40,16 @@ ANSWERS: list[dict[str, Any]] = [
     {
         "choices": [{"meta_info": {"spec_accept_token_num": 8, "spec_draft_token_num": 12, "spec_verify_ct": 4}}],
         "meta_info": {
-            "spec_accept_token_num": 8, "spec_draft_token_num": 12, "spec_verify_ct": 4, "completion_tokens": 12,
-            "spec_accept_histogram": [1, 1, 0, 2], "spec_accept_rate": 0.66, "spec_accept_length": 3.0,
+            "spec_accept_token_num": 8,
+            "spec_draft_token_num": 12,
+            "spec_verify_ct": 4,
+            "completion_tokens": 12,
+            "spec_accept_histogram": [1, 1, 0, 2],
+            "spec_accept_rate": 0.66,
+            "spec_accept_length": 3.0,
         },
     },
-]  # fmt: skip
+]
 
 
 def check_answer(body: Any) -> None:
@@ -65,7 +76,7 @@ def _adds_up(seen: RequestAcceptance) -> None:
     counts = seen.position_counts()
     if counts is not None:
         assert all(0 <= accepted <= tried for accepted, tried in counts)
-        assert all(later <= earlier for (earlier, _), (_, later) in zip(counts, counts[1:], strict=False))
+        assert all(later <= earlier for (earlier, _), (_, later) in pairwise(counts))
     assert all(math.isfinite(value) for pair in counts or () for value in pair)
 
 
@@ -142,7 +153,17 @@ def _event(answer: Any, end: bytes) -> bytes:
 
 _ends = st.sampled_from([b"\n", b"\r\n", b"\r"])
 _odd_events = st.sampled_from(
-    [b": ping\n\n", b"\n", b"\r\n", b"\r", b"data: [DONE]\n\n", b"data:{}\n\n", b"event: x\ndata: 1\n\n", b"id: 1\n", b"data: {"]
+    [
+        b": ping\n\n",
+        b"\n",
+        b"\r\n",
+        b"\r",
+        b"data: [DONE]\n\n",
+        b"data:{}\n\n",
+        b"event: x\ndata: 1\n\n",
+        b"id: 1\n",
+        b"data: {",
+    ]
 )
 
 
@@ -165,7 +186,9 @@ def _streams(draw: st.DrawFn) -> tuple[str, bytes, list[bytes]]:
 def _whole_events(draw: st.DrawFn) -> tuple[list[bytes], list[bytes]]:
     end = draw(st.sampled_from([b"\n", b"\r\n"]))
     usage = {"id": "a", "choices": [], "usage": {"completion_tokens": 7}}
-    odd = st.builds(lambda text: b"data: " + text.encode() + end + end, st.sampled_from(["[DONE]", "{}", "1", '"choices"']))
+    odd = st.builds(
+        lambda text: b"data: " + text.encode() + end + end, st.sampled_from(["[DONE]", "{}", "1", '"choices"'])
+    )
     events = draw(
         st.lists(
             st.sampled_from([*ANSWERS, usage]).map(lambda answer: _event(answer, end))

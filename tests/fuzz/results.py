@@ -1,4 +1,4 @@
-"""Benchmark results of every known tool, with odd values in them: rows that make sense, or findings that say why not."""
+"""Benchmark results of every known tool, with odd values in them: rows that make sense, or findings that say why."""
 
 from __future__ import annotations
 
@@ -32,11 +32,37 @@ DOCUMENTS: list[dict[str, Any]] = [
 ]
 LINES = "\n".join(shapes.iteration(n, 4 * n, 12.5, prefill=n % 2) for n in range(1, 5))
 LOG = "\n".join([shapes.engine_start(shapes.DRAFTING), LINES, ""]).encode()
-RAW = [*(json.dumps(document).encode() for document in DOCUMENTS), LOG, b"\n".join(json.dumps(d).encode() for d in DOCUMENTS[:3])]
+RAW = [
+    *(json.dumps(document).encode() for document in DOCUMENTS),
+    LOG,
+    b"\n".join(json.dumps(d).encode() for d in DOCUMENTS[:3]),
+]
 TOKENS = [
-    b"{", b"}", b"[", b"]", b'"', b",", b":", b"null", b"NaN", b"-Infinity", b"1e999", b"9" * 5000, b"-1", b"[" * 3000, b"\n",
-    b"\x00", b"\xff", b"\xef\xbb\xbf", b'"a":1,"a":2', b"\\ud800", b"Iteration(", b"SpeculativeConfig(", b" ms", b"0x1",
-]  # fmt: skip
+    b"{",
+    b"}",
+    b"[",
+    b"]",
+    b'"',
+    b",",
+    b":",
+    b"null",
+    b"NaN",
+    b"-Infinity",
+    b"1e999",
+    b"9" * 5000,
+    b"-1",
+    b"[" * 3000,
+    b"\n",
+    b"\x00",
+    b"\xff",
+    b"\xef\xbb\xbf",
+    b'"a":1,"a":2',
+    b"\\ud800",
+    b"Iteration(",
+    b"SpeculativeConfig(",
+    b" ms",
+    b"0x1",
+]
 
 
 def _read(named: list[tuple[str, bytes]]) -> None:

@@ -84,6 +84,12 @@ def _places(tree: Any) -> list[tuple[Any, Any]]:
     return found
 
 
+def _branches(tree: Any) -> list[tuple[Any, Any]]:
+    return (
+        list(tree.items()) if isinstance(tree, dict) else list(enumerate(tree)) if isinstance(tree, list) else [(0, 0)]
+    )
+
+
 @st.composite
 def altered(draw: st.DrawFn, trees: Sequence[Any], most: int = 4) -> Any:
     """One of ``trees`` with up to ``most`` odd values in it, or keys that are gone, doubled or new."""
@@ -101,7 +107,7 @@ def altered(draw: st.DrawFn, trees: Sequence[Any], most: int = 4) -> Any:
         elif how == 2 and isinstance(container, dict):
             container[draw(st.text(max_size=8))] = draw(ODD_VALUES)
         elif how == 3:
-            container[key] = copy.deepcopy(tree[draw(st.sampled_from(list(tree)))]) if isinstance(tree, dict) and tree else 0
+            container[key] = copy.deepcopy(draw(st.sampled_from(_branches(tree)))[1])
         else:
             container[key] = draw(ODD_VALUES)
     return tree

@@ -57,7 +57,7 @@ class Target:
 
 @contextmanager
 def bounded(seconds: float = MOST_CPU_S) -> Iterator[None]:
-    """Raise TooSlow once the block has used so much CPU time. Of the main thread only; interrupts regular expressions."""
+    """Raise TooSlow once the block has used so much CPU time. In the main thread; regular expressions are cut off."""
 
     def too_slow(number: int, frame: FrameType | None) -> None:
         raise TooSlow(f"an example took more than {seconds:g} s of CPU time")
