@@ -17,7 +17,7 @@ TOOLS = .tools
 ENVOY_VENV ?= .venv-envoy
 ENVOY ?= $(CURDIR)/$(ENVOY_VENV)/bin/envoy
 
-.PHONY: demo test docs docs-test reference plots test-actuator test-envoy test-vllm test-chart test-page page-tools chart-tools chart-schema schemas package lint types unit bench bench-envoy accuracy soak control lock clean
+.PHONY: demo test docs docs-test reference plots test-actuator test-envoy test-vllm test-chart test-page page-tools chart-tools chart-schema schemas package lint types unit bench bench-envoy accuracy soak control fuzz audit lock clean
 
 demo: $(VENV)/.demo
 	$(BIN)/adaptive-gamma demo
@@ -162,6 +162,19 @@ soak: $(VENV)/.dev
 # The closed loop in simulation, into docs/control.md; minutes. CONTROL="--quick" for a look without the page.
 control: $(VENV)/.dev
 	$(BIN)/python -m benchmarks.control $(CONTROL)
+
+# Every parser, ten minutes each: hypothesis and, where it can be had, atheris. FUZZ="--seconds 20 --only trace" for a look.
+fuzz: $(VENV)/.dev
+	@$(BIN)/python -c 'import atheris' 2> /dev/null || $(PIP) --only-binary :all: atheris || \
+		echo "atheris is not to be had here; hypothesis does it all"
+	nice -n 10 $(BIN)/python -m tests.fuzz $(FUZZ)
+
+# Our own code, then the known vulnerabilities of what is installed with it, which takes a connection to their database:
+# a package that could not be looked up fails it too.
+audit: $(VENV)/.dev
+	$(BIN)/bandit --quiet --recursive --configfile pyproject.toml adaptive_gamma
+	for file in runtime demo envoy; do \
+		$(BIN)/pip-audit --strict --disable-pip --no-deps --requirement requirements/$$file.txt || exit 1; done
 
 $(VENV)/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \

@@ -16,6 +16,9 @@ from adaptive_gamma.fleet.exposition import Family, page_of
 __all__ = ["base_app", "paged"]
 
 _EXPOSITION = "text/plain; version=0.0.4; charset=utf-8"
+_NOT_READY: dict[int | str, dict[str, Any]] = {
+    503: {"description": "Not yet, or not any more", "content": {"text/plain": {"schema": {"type": "string"}}}}
+}
 
 
 def base_app(
@@ -39,7 +42,7 @@ def base_app(
     async def livez() -> PlainTextResponse:
         return PlainTextResponse("ok\n")
 
-    @app.get("/readyz", response_class=PlainTextResponse, summary=ready_means)
+    @app.get("/readyz", response_class=PlainTextResponse, summary=ready_means, responses=_NOT_READY)
     async def readyz() -> PlainTextResponse:
         why = not_ready_because()
         if why is None:

@@ -13,6 +13,7 @@ from typing import Any
 
 from adaptive_gamma._version import __version__
 from adaptive_gamma.cli.discovered import Body, DiscoveredReplicas, first_replicas
+from adaptive_gamma.cli.log_lines import OneLineFormatter
 from adaptive_gamma.cli.reload import Configuration, Reloader, watch_files
 from adaptive_gamma.config import Settings
 from adaptive_gamma.discovery import Discovery
@@ -140,7 +141,7 @@ def calm_collector() -> None:
 def configure_logging(level: str) -> None:
     """Log to standard error, without a line for each call of the libraries."""
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    handler.setFormatter(OneLineFormatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level.upper())

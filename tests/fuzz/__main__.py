@@ -22,12 +22,14 @@ from tests.fuzz.targets import ALL
 
 __all__ = ["main"]
 
+ADMIN = "admin-api"
+"""The one target that is a running process."""
 KEPT = Path(".hypothesis/fuzz")
 MANY = 40
 """Lines shown of a find."""
 _SAID = re.compile(r"^(?:fuzz: |(?=Done ))(.+)$", re.M)
 """How an engine tells how many examples it has tried."""
-GRACE_S = 120.0
+GRACE_S = 600.0
 """A process that says nothing for so long after its time hangs."""
 
 
@@ -43,7 +45,8 @@ class Run:
 
 
 def _run(target: str, engine: str, seconds: float) -> Run:
-    command = [sys.executable, "-m", "tests.fuzz.one", target, engine, str(seconds), str(KEPT)]
+    module = "tests.fuzz.admin" if target == ADMIN else "tests.fuzz.one"
+    command = [sys.executable, "-m", module, target, engine, str(seconds), str(KEPT)]
     began = time.monotonic()
     try:
         done = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=seconds + GRACE_S)
@@ -58,6 +61,12 @@ def _run(target: str, engine: str, seconds: float) -> Run:
     return Run(target, engine, time.monotonic() - began, problem, said[-1] if said else "-")
 
 
+def _runs(target: str, engines: Sequence[str], seconds: float) -> list[Run]:
+    if target == ADMIN:
+        return [_run(target, "schemathesis", seconds)]
+    return [_run(target, engine, seconds / len(engines)) for engine in engines]
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="make fuzz FUZZ=", description=__doc__.partition("\n")[0])
     parser.add_argument("--seconds", type=float, default=600.0, help="for each target (default: 600)")
@@ -66,12 +75,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--engine", choices=["both", "hypothesis", "atheris"], default="both")
     parser.add_argument("--list", action="store_true", help="name the targets")
     given = parser.parse_args(arguments)
+    known = [*ALL, ADMIN]
     if given.list:
-        print("\n".join(ALL))
+        print("\n".join(known))
         return 0
-    names = given.only.split(",") if given.only else list(ALL)
-    if unknown := [name for name in names if name not in ALL]:
-        parser.error(f"no such target: {', '.join(unknown)}; there are {', '.join(ALL)}")
+    names = given.only.split(",") if given.only else known
+    if unknown := [name for name in names if name not in known]:
+        parser.error(f"no such target: {', '.join(unknown)}; there are {', '.join(known)}")
     engines = ["hypothesis", "atheris"] if given.engine == "both" else [given.engine]
     if "atheris" in engines and importlib.util.find_spec("atheris") is None:
         if given.engine == "atheris":
@@ -81,7 +91,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     KEPT.mkdir(parents=True, exist_ok=True)
     found = []
     with ThreadPoolExecutor(given.jobs) as pool:
-        for runs in pool.map(lambda name: [_run(name, each, given.seconds / len(engines)) for each in engines], names):
+        for runs in pool.map(lambda name: _runs(name, engines, given.seconds), names):
             for run in runs:
                 print(f"{run.target:18} {run.engine:11} {run.seconds:6.0f} s  {run.problem or run.said}", flush=True)
                 if run.problem is not None:

@@ -152,7 +152,11 @@ class EngineCore:
         stops = request.stop_after is not None and request.stop_after < request.max_tokens
         limit = request.stop_after if stops and request.stop_after is not None else request.max_tokens
         sequence = _Sequence(
-            request, now, random.Random(request.seed), limit=limit, limit_reason="stop" if stops else "length"
+            request,
+            now,
+            random.Random(request.seed),  # nosec B311 - a seed that the client gives
+            limit=limit,
+            limit_reason="stop" if stops else "length",
         )
         self._sequences[request.request_id] = sequence
         self._waiting.append(sequence)
