@@ -13,7 +13,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "policy": {"roofline"},
     "routing": {"policy", "roofline"},
     "engines": set(),
-    "config": set(),
+    "config": {"engines"},
     "bench": {"config", "engines", "policy", "roofline"},
     "web": set(),
     "discovery": {"config", "engines", "web"},

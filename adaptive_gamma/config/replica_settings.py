@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
 from pydantic import AfterValidator, Field, SecretStr, ValidationInfo, field_validator, model_validator
 
 from adaptive_gamma.config.section import Cap, Section
 from adaptive_gamma.config.values import checked_gamma, engine_url, schedule_file, secret_token, settable_gamma
+from adaptive_gamma.engines import DIALECTS
 
 __all__ = ["GammaControlSettings", "ReplicaSettings", "ReplicaTemplate"]
+
+
+if TYPE_CHECKING:
+    EngineName: TypeAlias = str
+else:
+    EngineName = Literal[tuple(DIALECTS)]
+"""An engine that there is a dialect of."""
 
 
 class GammaControlSettings(Section):
@@ -35,7 +43,7 @@ class GammaControlSettings(Section):
 class ReplicaTemplate(Section):
     """What may be alike in several replicas."""
 
-    engine: Literal["vllm", "llamacpp", "sglang"] = "vllm"
+    engine: EngineName = "vllm"
     """Which names its metrics page has."""
     gamma: Literal["auto"] | Annotated[int, Field(ge=0, le=64)] | list[tuple[int, int, int]] = "auto"
     """``auto`` asks the engine; 0 is a plain replica; a number or a schedule [[first, last, gamma], ...] otherwise."""

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TypeAlias
-
 from adaptive_gamma.errors import PolicyError
 from adaptive_gamma.policy.schema import (
     AutoregressiveInput,
     ClassPrior,
     Limits,
-    LinearInput,
-    MoeInput,
     ParallelInput,
     PlainPoolInput,
     PolicyInputs,
-    RooflineInput,
+    StepInput,
     TableInput,
 )
+from adaptive_gamma.policy.step_inputs import BasicStepInput
 from adaptive_gamma.roofline import (
     AcceptanceCurve,
     AutoregressiveDrafter,
@@ -24,10 +21,8 @@ from adaptive_gamma.roofline import (
     CaptureSizes,
     Drafter,
     DraftPass,
-    LinearStep,
     MeasuredTableStep,
     ModelShare,
-    MoeStep,
     NgramDrafter,
     ParallelDrafter,
     PassFraction,
@@ -115,18 +110,14 @@ def _captured(step: StepTime, limits: Limits, source: str) -> StepTime:
         raise PolicyError(source, "inputs.limits.capture_sizes", str(error)) from error
 
 
-_BasicInput: TypeAlias = RooflineInput | LinearInput | MoeInput | TableInput
-
-
-def _basic_step(chosen: _BasicInput, inputs: PolicyInputs, source: str, key: str) -> StepTime:
-    if isinstance(chosen, MoeInput):
-        return _moe(chosen, source, key)
+def _basic_step(chosen: BasicStepInput, inputs: PolicyInputs, source: str, key: str) -> StepTime:
+    if isinstance(chosen, StepInput):
+        try:
+            return chosen.step()
+        except ValueError as error:
+            raise PolicyError(source, key, str(error)) from error
     if isinstance(chosen, TableInput):
         return _table(chosen, source, key)
-    if isinstance(chosen, LinearInput):
-        if chosen.fixed_seconds + chosen.seconds_per_token <= 0:
-            raise PolicyError(source, key, "a step needs fixed_seconds or seconds_per_token above 0")
-        return LinearStep(chosen.fixed_seconds, chosen.seconds_per_token, chosen.seconds_per_kv_token)
     if inputs.hardware is None:
         raise PolicyError(source, "inputs.hardware", "missing; a roofline step time needs it")
     if inputs.model is None:
@@ -147,22 +138,6 @@ def _basic_step(chosen: _BasicInput, inputs: PolicyInputs, source: str, key: str
         launch_seconds=chosen.launch_seconds,
         capture=capture,
     )
-
-
-def _moe(chosen: MoeInput, source: str, key: str) -> MoeStep:
-    try:
-        return MoeStep(
-            shared_seconds=chosen.shared_seconds,
-            experts_seconds=chosen.experts_seconds,
-            active_share=chosen.active_share,
-            token_seconds=chosen.seconds_per_token,
-            exponent=chosen.exponent,
-            kv_token_seconds=chosen.seconds_per_kv_token,
-            launch_seconds=chosen.launch_seconds,
-            combine=chosen.combine,
-        )
-    except ValueError as error:
-        raise PolicyError(source, key, str(error)) from error
 
 
 def _table(chosen: TableInput, source: str, key: str) -> MeasuredTableStep:

@@ -7,11 +7,20 @@ These models give the file its shape and the range of each value. What takes mor
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import Annotated, Any, Literal, TypeAlias, TypeGuard
+from typing import Annotated, Any, Literal, TypeAlias
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import BaseModel, Field, field_validator
 
-from adaptive_gamma.policy.units import Efficiency, Rate, at_least_zero, measured_in
+from adaptive_gamma.policy.step_inputs import (
+    BasicStepInput,
+    LinearInput,
+    MoeInput,
+    RooflineInput,
+    Section,
+    StepInput,
+    TableInput,
+)
+from adaptive_gamma.policy.units import Rate, at_least_zero, is_number, measured_in
 
 __all__ = [
     "SCHEMA",
@@ -33,6 +42,7 @@ __all__ = [
     "PolicyInputs",
     "PolicyTable",
     "RooflineInput",
+    "StepInput",
     "StepTimeInput",
     "TableInput",
     "TwoParameters",
@@ -45,7 +55,7 @@ _Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$")]
 
 
 class _Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+    model_config = Section.model_config
 
 
 class HardwareInput(_Section):
@@ -69,104 +79,18 @@ class ModelInput(_Section):
     """Of a token of context over all layers."""
 
 
-class RooflineInput(_Section):
-    """Memory against compute time from the hardware's peaks and the model's size."""
-
-    kind: Literal["roofline"]
-    combine: Any = 2.0
-    """``max``, or the power p >= 1 of (memory^p + compute^p)^(1/p)."""
-    memory_efficiency: Efficiency
-    """Share of the peak bandwidth that is reached."""
-    compute_efficiency: Efficiency
-    """Share of the peak FLOP/s that is reached."""
-    launch_seconds: Annotated[float, at_least_zero(1.0, "seconds; milliseconds would be 1000 times that")] = 0.0
-    capture_sizes: list[int] | None = None
-    """Captured token counts a step is padded up to."""
-    source: str | None = None
-
-    @field_validator("combine")
-    @classmethod
-    def _max_or_power(cls, value: object) -> Literal["max"] | float:
-        return _combine(value)
-
-
-class LinearInput(_Section):
-    """t = fixed + per token x tokens + per KV token x KV tokens, as fitted to a server."""
-
-    kind: Literal["linear"]
-    fixed_seconds: Annotated[float, at_least_zero(5.0, "seconds per step; 20.6 ms is 0.0206")]
-    """Of every step."""
-    seconds_per_token: Annotated[float, at_least_zero(0.05, "seconds per token; 0.105 ms is 1.05e-4")]
-    seconds_per_kv_token: Annotated[float, at_least_zero(1e-4, "seconds per KV token; 62.6 ns is 6.26e-8")] = 0.0
-    source: str | None = None
-
-
-class MoeInput(_Section):
-    """Shared weights, experts as tokens need them, tokens and KV tokens, in seconds, as fitted to a server.
-
-    Memory time is shared + experts x D(T) / N + KV, with D(T) / N = 1 - (1 - active_share)^(T^exponent).
-    """
-
-    kind: Literal["moe"]
-    shared_seconds: Annotated[float, at_least_zero(5.0, "seconds per step")]
-    """Reading the weights that every token uses."""
-    experts_seconds: Annotated[float, at_least_zero(5.0, "seconds to read all experts")]
-    """Reading all experts."""
-    active_share: Annotated[float, Field(gt=0, lt=1)]
-    """Experts a token uses, of those of a layer: 8 of 128 is 0.0625."""
-    exponent: Annotated[float, Field(gt=0, le=2)] = 1.0
-    """1: every token draws its experts at random; below 1: tokens choose alike."""
-    seconds_per_token: Annotated[float, at_least_zero(0.05, "seconds per token; 0.105 ms is 1.05e-4")]
-    seconds_per_kv_token: Annotated[float, at_least_zero(1e-4, "seconds per KV token; 62.6 ns is 6.26e-8")] = 0.0
-    launch_seconds: Annotated[float, at_least_zero(1.0, "seconds; milliseconds would be 1000 times that")] = 0.0
-    combine: Any = 1.0
-    """``max``, or the power p >= 1 of (memory^p + compute^p)^(1/p)."""
-    source: str | None = None
-
-    @field_validator("combine")
-    @classmethod
-    def _max_or_power(cls, value: object) -> Literal["max"] | float:
-        return _combine(value)
-
-
-_Seconds = Annotated[float, Field(gt=0), at_least_zero(100.0, "seconds per step; 20.6 ms is 0.0206")]
-
-
-class TableInput(_Section):
-    """Measured seconds of a step by the tokens computed in it; they may not fall.
-
-    With ``contexts``, a row for each: the context of sequences that compute one token each (a step of several tokens
-    per sequence reads every context once and is priced at context / tokens per sequence).
-    """
-
-    kind: Literal["table"]
-    tokens: Annotated[list[Annotated[float, Field(gt=0, le=1e7)]], Field(min_length=2, max_length=4096)]
-    """Computed in the steps that were measured; they rise."""
-    seconds: list[_Seconds] | None = None
-    """One for each token count; or ``rows``."""
-    contexts: list[Annotated[float, Field(ge=0, le=1e8)]] | None = None
-    """Context lengths of the rows."""
-    rows: list[list[_Seconds]] | None = None
-    """For each of ``contexts`` its seconds."""
-    interpolation: Literal["linear", "log"] = "linear"
-    """Between measured steps."""
-    source: str | None = None
-
-
 class PlainPoolInput(_Section):
     """Verification priced by plain decoding: t_spec(B, g) = t_plain(B (g + 1))."""
 
     kind: Literal["plain_pool"]
-    plain: Annotated[RooflineInput | LinearInput | MoeInput | TableInput, Field(discriminator="kind")]
+    plain: Annotated[BasicStepInput, Field(discriminator="kind")]
     """Step time of a plain engine."""
     kv_read_once: bool = False
     """Whether a sequence's context is read once a step and not for each of its tokens."""
     source: str | None = None
 
 
-StepTimeInput: TypeAlias = Annotated[
-    RooflineInput | LinearInput | MoeInput | TableInput | PlainPoolInput, Field(discriminator="kind")
-]
+StepTimeInput: TypeAlias = Annotated[BasicStepInput | PlainPoolInput, Field(discriminator="kind")]
 
 
 class AutoregressiveInput(_Section):
@@ -282,7 +206,7 @@ class Limits(_Section):
     @field_validator("zero_gamma_tax")
     @classmethod
     def _number_or_points(cls, value: object) -> float | list[list[float]]:
-        if _is_number(value):
+        if is_number(value):
             points = [[1.0, float(value)]]
         elif isinstance(value, list) and value and all(_is_pair(p) for p in value):
             points = [[float(b), float(t)] for b, t in value]
@@ -381,17 +305,5 @@ class PolicyDocument(_Section):
     """None for a policy that was not built from a sweep."""
 
 
-def _combine(value: object) -> Literal["max"] | float:
-    if value == "max":
-        return "max"
-    if _is_number(value) and 1 <= value <= 1000:
-        return float(value)
-    raise ValueError(f"expected 'max' or a power in 1..1000, not {value!r}")
-
-
-def _is_number(value: object) -> TypeGuard[int | float]:
-    return isinstance(value, int | float) and not isinstance(value, bool)
-
-
 def _is_pair(value: object) -> bool:
-    return isinstance(value, list) and len(value) == 2 and all(_is_number(v) for v in value)
+    return isinstance(value, list) and len(value) == 2 and all(is_number(v) for v in value)

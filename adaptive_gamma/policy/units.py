@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Annotated, TypeAlias
+from typing import Annotated, TypeAlias, TypeGuard
 
 from pydantic import AfterValidator
 
-__all__ = ["Efficiency", "Rate", "at_least_zero", "measured_in"]
+__all__ = ["Efficiency", "Rate", "at_least_zero", "is_number", "measured_in"]
+
+
+def is_number(value: object) -> TypeGuard[int | float]:
+    """Whether a value is a number, which true and false are not."""
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def measured_in(unit: str, low: float, high: float, other_units: Mapping[str, float]) -> AfterValidator:

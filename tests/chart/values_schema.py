@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from adaptive_gamma.config import Settings
+from adaptive_gamma.engines import DIALECTS
 
 __all__ = ["SCHEMA_FILE", "values_schema"]
 
@@ -142,7 +143,7 @@ def values_schema() -> Schema:
             container=NAME,
             matchLabels=LABELS,
             serviceAccountName={**NAME, "minLength": 1},
-            engine={"enum": ["vllm", "llamacpp", "sglang"]},
+            engine={"enum": list(DIALECTS)},
             enginePort=whole(1, 65535),
             gammaSchedule=SWITCH,
             scheduleGroup={"type": ["integer", "null"], "minimum": 1},
