@@ -5,11 +5,16 @@ from __future__ import annotations
 import contextlib
 import faulthandler
 import logging
+import os
 import resource
 import sys
 import time
+import traceback
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tests.fuzz.target import Target
 
 MOST_BYTES = 3 << 30
 """Of address space. The interpreter with numpy and what atheris adds takes 1.5 GiB; an example may add what is left."""
@@ -24,12 +29,26 @@ def _resident() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
+def _check(target: Target, example: Any, seconds: float) -> None:
+    """Hold the target to one example. One that takes too long ends the run: making it small would take for ever."""
+    from tests.fuzz.target import TooSlow, bounded
+
+    try:
+        with bounded(seconds):
+            target.check(example)
+    except TooSlow as error:
+        traceback.print_exc()
+        shown = repr(example)
+        print(f"{error}, of {len(shown)} letters: {shown[:3000]}", file=sys.stderr, flush=True)
+        os._exit(1)
+
+
 def _hypothesis(name: str, seconds: float, folder: Path) -> int:
     from dataclasses import replace
 
     from hypothesis.database import DirectoryBasedExampleDatabase
 
-    from tests.fuzz.target import bounded
+    from tests.fuzz.target import MOST_CPU_S
     from tests.fuzz.targets import ALL
 
     target = ALL[name]
@@ -41,8 +60,7 @@ def _hypothesis(name: str, seconds: float, folder: Path) -> int:
         nonlocal examples
         if time.monotonic() < end:
             examples += 1
-            with bounded():
-                target.check(example)
+            _check(target, example, MOST_CPU_S)
 
     counted = replace(target, check=check)
     while time.monotonic() < end:
@@ -58,7 +76,7 @@ def _atheris(name: str, seconds: float, folder: Path) -> int:
 
     atheris.enabled_hooks.add("str")
     with atheris.instrument_imports(include=["adaptive_gamma"], enable_loader_override=False):
-        from tests.fuzz.target import bounded
+        from tests.fuzz.target import MOST_CPU_S
         from tests.fuzz.targets import ALL
     from dataclasses import replace
 
@@ -67,8 +85,7 @@ def _atheris(name: str, seconds: float, folder: Path) -> int:
     target = ALL[name]
 
     def check(example: Any) -> None:
-        with bounded(10):  # instrumented code is slower
-            target.check(example)
+        _check(target, example, 2 * MOST_CPU_S)  # instrumented code is slower
 
     database = DirectoryBasedExampleDatabase(folder / "hypothesis" / name)
     one_input = replace(target, check=check).property(1, database).hypothesis.fuzz_one_input  # type: ignore[attr-defined]  # hypothesis puts it there
