@@ -100,7 +100,8 @@ class AdminPort(Listener):
         own = [address.rpartition(":")[0].lower(), *map(str.lower, names)]
         config = uvicorn.Config(
             HostGuard(app, own), http=AdminConnection, loop="none", ws="none", lifespan="off", log_config=None,
-            access_log=False, server_header=False, proxy_headers=False, timeout_keep_alive=KEEP_ALIVE_S, backlog=BACKLOG,
+            access_log=False, server_header=False, proxy_headers=False, timeout_keep_alive=KEEP_ALIVE_S,
+            backlog=BACKLOG,
         )  # fmt: skip
         super().__init__(config, address, "admin")
 
