@@ -7,7 +7,7 @@ import json
 import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -75,12 +75,15 @@ class ScriptedPage:
         states = [ReplicaState("a", True, gamma) for gamma in (0, 3, 4, 5)]
         self.curves = curves_page(states, POLICY, POLICY.max_batch)
         self.port = 0
+        self.each_tick: Callable[[], object] = lambda: None
+        """Called before each tick."""
 
     @property
     def address(self) -> str:
         return f"http://127.0.0.1:{self.port}/ui"
 
     async def sections(self) -> dict[str, bytes]:
+        self.each_tick()
         pages: dict[str, dict[str, Any]] = {
             "policy": self.policy,
             "curves": self.curves,

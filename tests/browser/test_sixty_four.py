@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import re
 import subprocess
 import sys
@@ -22,6 +23,7 @@ import pytest
 from playwright.sync_api import Browser, expect
 
 from tests.browser.chromium import SCHEMES, WIDTHS, axe_violations, memory_of, watched
+from tests.browser.scripted_page import ScriptedPage, replica_row
 
 REPLICAS = 64
 CLIENTS = 64
@@ -81,6 +83,45 @@ def serving(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
         finally:
             fleet.kill()
     assert "Traceback" not in (folder / "proxy.log").read_text()
+
+
+@pytest.mark.timeout(300)
+def test_a_minute_of_64_replicas_that_a_script_makes_up(browser: Browser) -> None:
+    """The page alone: no engine and no client takes processors away from it."""
+    draw = random.Random(1)
+
+    def others() -> list[dict[str, Any]]:
+        gammas = (3, 4, 5, 0)
+        return [
+            replica_row(
+                f"spec-{i:02d}", running=draw.randrange(9), batch=draw.randrange(1, 9), gamma=gammas[i % 4],
+                setting=str(gammas[i % 4]), kv_usage=draw.random(),
+            )
+            for i in range(REPLICAS)
+        ]  # fmt: skip
+
+    page = ScriptedPage()
+    page.each_tick = lambda: setattr(page, "rows", others())
+    with page.serving(interval_s=1.0), watched(browser, page.address) as seen:
+        expect(seen.page.locator("button.name")).to_have_count(REPLICAS, timeout=30_000)
+        session = seen.page.context.new_cdp_session(seen.page)
+        states: list[float] = []
+        session.send("Network.enable")
+        session.on("Network.eventSourceMessageReceived", lambda each: took(each, states))
+        seen.page.evaluate(WATCH_CHANGES)
+        seen.page.wait_for_timeout(MINUTE_S * 1000)
+        drawn, script = seen.page.evaluate("[window.drawnAt.length, window.drawing]")
+        memory = memory_of(browser, session, seen.page.url)
+        longest = max(b - a for a, b in pairwise(states))
+        print(
+            f"\n{REPLICAS} scripted replicas, {MINUTE_S} s: {len(states)} ticks came, longest gap {longest:.2f} s; "
+            f"{drawn} times drawn, {script['mean']:.1f} ms of script each; {memory['heap']:.1f} MiB of script heap, "
+            f"process {memory['private']:.0f} MiB private, {memory['resident']:.0f} resident"
+        )
+        assert len(states) >= MINUTE_S - 4
+        assert drawn >= len(states) - 3
+        assert memory["private"] < 150
+        assert seen.complaints == []
 
 
 @pytest.mark.timeout(300)
