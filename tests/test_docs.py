@@ -185,7 +185,7 @@ def test_no_command_hides_from_the_runner_of_blocks() -> None:
 
 
 def test_every_block_says_its_language_and_what_is_not_run_says_why() -> None:
-    known = {"sh", "python", "yaml", "json", "text"}
+    known = {"sh", "python", "yaml", "json", "text", "diff"}
     found = pages()
     assert {page.path for page in found} >= set(WRITTEN)
     for page in found:
