@@ -17,7 +17,16 @@ async def test_status_is_one_json_object_in_utf8() -> None:
         answer = await proxy.admin("/status")
         page = json.loads(answer.body)
         assert answer.one("content-type") == "application/json"
-        assert set(page) == {"version", "mode", "draining", "policy", "observations", "discovery", "replicas"}
+        assert set(page) == {
+            "version",
+            "mode",
+            "draining",
+            "policy",
+            "observations",
+            "telling",
+            "discovery",
+            "replicas",
+        }
         for row in page["replicas"]:
             row["scrape_age_s"] = None
         rows = fleet.status()
