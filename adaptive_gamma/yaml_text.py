@@ -2,22 +2,38 @@
 
 from __future__ import annotations
 
+import errno
 import re
 from collections.abc import Hashable
+from pathlib import Path
 from typing import Any
 
 import yaml
 
 from adaptive_gamma.errors import ConfigurationError
 
-__all__ = ["MOST_VALUES", "parse_yaml"]
+__all__ = ["MOST_BYTES", "MOST_VALUES", "parse_yaml", "read_text"]
 
+MOST_BYTES = 1 << 24
+"""Of a file: nobody writes more of it, and a device has no end."""
 MOST_VALUES = 1_000_000
 """Values that a text with aliases may stand for: ten lines of aliases upon aliases could mean more than memory has."""
 _MOST_DIGITS = 3500
 """Python writes no number of more than 4,300, and what is wrong must be told."""
 _MERGE = "tag:yaml.org,2002:merge"
 _EXPONENT = re.compile(r"^[-+]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)[eE][-+]?[0-9]+$")
+
+
+def read_text(path: Path, encoding: str = "utf-8") -> str:
+    """A file's text, of ``MOST_BYTES`` at most.
+
+    Raises OSError, also for a longer one, and ValueError for what is no text.
+    """
+    with path.open("rb") as file:
+        data = file.read(MOST_BYTES + 1)
+    if len(data) > MOST_BYTES:
+        raise OSError(errno.EFBIG, f"is larger than {MOST_BYTES >> 20} MiB", str(path))
+    return data.decode(encoding)
 
 
 def parse_yaml(

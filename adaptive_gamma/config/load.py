@@ -15,7 +15,7 @@ from pydantic_settings import BaseSettings, PydanticBaseSettingsSource
 
 from adaptive_gamma.config.settings import Settings
 from adaptive_gamma.errors import ConfigurationError, nearest
-from adaptive_gamma.yaml_text import parse_yaml
+from adaptive_gamma.yaml_text import parse_yaml, read_text
 
 __all__ = ["load_settings", "variable_of"]
 
@@ -98,7 +98,7 @@ def variable_of(key: str, environment: Mapping[str, str] | None = None) -> str |
 
 def _read_yaml(path: Path) -> dict[str, Any]:
     try:
-        text = path.read_text(encoding="utf-8")
+        text = read_text(path)
     except (OSError, ValueError) as error:  # no file of that name, not UTF-8, or no possible name
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
         raise ConfigurationError(str(path), "", f"cannot be read: {reason}") from error

@@ -65,8 +65,10 @@ class LineWriter:
         self._wake = threading.Condition()
         self._closing = False
         self._failing = False
-        self._half: bytes = b""
-        """What is left of lines of which the sink has a part."""
+        self._batch: bytes = b""
+        """Lines of which the sink may have a part; empty when it has all."""
+        self._sent = 0
+        """Bytes of them that it has."""
         self._halves = 0
         self._thread = threading.Thread(target=self._run, name=f"log {name}", daemon=True)
         self._thread.start()
@@ -103,7 +105,7 @@ class LineWriter:
     def _run(self) -> None:
         while True:
             with self._wake:
-                while not (self._waiting or self._half or self._closing):
+                while not (self._waiting or self._batch or self._closing):
                     self._wake.wait()
                 self._wake.wait_for(lambda: self._closing or len(self._waiting) >= _BATCH, _GATHER_S)
                 if self._failing and not self._closing:
@@ -111,7 +113,7 @@ class LineWriter:
                 closing = self._closing
             try:
                 # Not for as long as lines come: each turn costs the caller's thread, which would write line by line.
-                while (self._waiting or self._half or self._told < self.dropped) and self._write_some(closing):
+                while (self._waiting or self._batch or self._told < self.dropped) and self._write_some(closing):
                     continue
                 if self._failing:
                     _log.warning("%s is written again", self.name)
@@ -127,8 +129,10 @@ class LineWriter:
 
     def _write_some(self, closing: bool) -> bool:
         """Write at most a batch. Gives whether to go on at once."""
-        if not self._half:
-            self._sink.look()
+        # Also before the rest of a batch: a full disk may have been freed by taking the file away.
+        if self._sink.look() and self._batch:
+            self._sent = self._batch.rfind(b"\n", 0, self._sent) + 1
+        if not self._batch:
             lines: list[bytes] = []
             if (dropped := self.dropped - self._told) > 0:
                 lines.append(self._dropped_line(dropped))
@@ -147,11 +151,11 @@ class LineWriter:
                 self._sink.begin_anew()
                 return True
             self._told += dropped
-            self._half, self._halves = b"\n".join([*lines, b""]), taken
-        while self._half:
-            self._half = self._half[self._sink.write(self._half) :]
+            self._batch, self._sent, self._halves = b"\n".join([*lines, b""]), 0, taken
+        while self._sent < len(self._batch):
+            self._sent += self._sink.write(self._batch[self._sent :])
         self.written += self._halves
-        self._halves = 0
+        self._batch, self._sent, self._halves = b"", 0, 0
         return closing or len(self._waiting) >= _BATCH
 
     def _failed(self, error: OSError) -> None:
@@ -168,7 +172,7 @@ class LineWriter:
     def _give_up(self) -> None:
         lost = self.waiting
         self._waiting.clear()
-        self._half, self._halves = b"", 0
+        self._batch, self._sent, self._halves = b"", 0, 0
         self.dropped += lost
         _log.error("%s: %d lines could not be written and are lost", self.name, lost)
 

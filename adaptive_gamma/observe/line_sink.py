@@ -18,8 +18,8 @@ _WAIT_MS = 1000
 class LineSink(Protocol):
     """Takes whole lines. Used by one thread; any call may raise OSError."""
 
-    def look(self) -> None:
-        """Before lines are written: see that it is still the right place."""
+    def look(self) -> bool:
+        """Before anything is written: see that it is still the right place. Whether another one was begun."""
 
     @property
     def size(self) -> int:
@@ -54,7 +54,7 @@ class FileSink:
         self.files = files
         self._descriptor = self._open()
 
-    def look(self) -> None:
+    def look(self) -> bool:
         mine = os.fstat(self._descriptor)
         try:
             there = os.stat(self.path)
@@ -62,6 +62,8 @@ class FileSink:
             there = None
         if there is None or (there.st_dev, there.st_ino) != (mine.st_dev, mine.st_ino):
             self._open_anew()
+            return True
+        return False
 
     @property
     def size(self) -> int:
@@ -112,8 +114,9 @@ class StreamSink:
     def __init__(self, descriptor: int) -> None:
         self._descriptor = os.dup(descriptor)
 
-    def look(self) -> None:
+    def look(self) -> bool:
         """There is no other place."""
+        return False
 
     @property
     def size(self) -> int:

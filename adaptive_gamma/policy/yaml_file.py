@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from adaptive_gamma.errors import PolicyError
-from adaptive_gamma.yaml_text import parse_yaml
+from adaptive_gamma.yaml_text import parse_yaml, read_text
 
 __all__ = ["SHIPPED_FOLDERS", "read_yaml_mapping"]
 
@@ -26,7 +26,7 @@ def read_yaml_mapping(path: Path, what: str, keys: str) -> dict[str, Any]:
     try:
         if path.stat().st_size > _MOST_BYTES:
             raise PolicyError(source, "", f"is larger than {_MOST_BYTES} bytes; not a {what}")
-        text = path.read_text(encoding="utf-8")
+        text = read_text(path)
     except OSError as error:
         raise PolicyError(source, "", f"cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:

@@ -51,6 +51,13 @@ def test_a_good_configuration(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.skipif(not Path("/dev/zero").exists(), reason="there is no /dev/zero")
+def test_a_file_without_an_end_is_refused() -> None:
+    found = run("config", "check", "/dev/zero")
+    assert found.returncode == 2
+    assert "/dev/zero: cannot be read: is larger than 16 MiB" in found.stderr
+
+
 def test_variables_win_over_the_file(tmp_path: Path) -> None:
     found = run("config", "check", written(tmp_path, CONFIGURATION), ADAPTIVE_GAMMA_MODE="observe")
     assert "mode observe" in found.stdout

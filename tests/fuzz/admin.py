@@ -36,8 +36,12 @@ def check_admin_api(url: str, examples: int, *, derandomize: bool = False, secon
         warnings.simplefilter("ignore")  # of what schemathesis imports
         import schemathesis
         from schemathesis import GenerationMode
+        from schemathesis.core.result import Err
     schema = schemathesis.openapi.from_url(f"{url}/openapi.json")
-    operations = [found.ok() for found in schema.get_all_operations()]
+    operations = []
+    for found in schema.get_all_operations():
+        assert not isinstance(found, Err), found
+        operations.append(found.ok())
     end = None if seconds is None else time.monotonic() + seconds
     while True:
         for operation in operations:

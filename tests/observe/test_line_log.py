@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import resource
+import signal
 import threading
 from pathlib import Path
 from typing import Any
@@ -125,6 +127,29 @@ def test_a_full_disk_delays_lines_and_then_drops_them_with_a_word(
     told = sum(row.get("dropped", 0) for row in rows)
     assert told == log.dropped
     assert len([row for row in rows if "n" in row]) + told == 30
+
+
+def test_a_file_that_is_taken_away_while_it_is_full_is_begun_anew(tmp_path: Path) -> None:
+    """What a limit on a file's size lets through stands for a disk that takes a part of a batch and no more."""
+    path = tmp_path / "log"
+    log = made(path)
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    before = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    try:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (len(line(0)) * 2, hard))
+        for n in range(3):
+            log.add(line(n))
+        _errors(log)
+        assert 0 < path.stat().st_size < 3 * (len(line(0)) + 1)
+        path.unlink()
+        _wait(lambda: path.exists() and path.stat().st_size > 0)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        signal.signal(signal.SIGXFSZ, before)
+    assert log.close(30.0) == 0
+    assert log.written == 3
+    kept = numbers(path)
+    assert kept == [1, 2], "the line that the old file has whole is not written twice, the torn one is begun anew"
 
 
 def test_lines_that_can_never_be_written_are_counted_as_lost(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import json
 import signal
 import subprocess
@@ -128,6 +129,25 @@ def test_a_reference_that_differs_from_itself_as_much_is_the_floor(prompts: list
         code, out, _ = run([a], *prompts)
     assert code == 0
     assert "noise floor, reference against itself, 16 prompts" in out
+
+
+def test_a_reference_that_never_repeats_itself_leaves_nothing_to_see(prompts: list[str]) -> None:
+    """A server that says the same nonsense to everything is not called the same as one whose texts are all random."""
+    numbers = itertools.count()
+
+    def random_text(prompt: str, request: int) -> Said:
+        return [(f"{next(numbers)}", -1.0) for _ in range(6)]
+
+    def broken(prompt: str, request: int) -> Said:
+        return [("BROKEN", -1.0)] * 6
+
+    a, b = replica(random_text, figures=False), replica(broken, figures=False)
+    with serving(a, b):
+        code, out, _ = run([a, b], *prompts, "--json", "--logprobs", "0")
+    assert code == 2, out
+    candidate = json.loads(out)["candidates"][0]
+    assert candidate["outcome"] == "could_not_look"
+    assert "no difference could have been seen" in candidate["verdict"]
 
 
 def test_likelier_tokens_alike_but_other_figures_are_a_difference(prompts: list[str]) -> None:

@@ -94,6 +94,13 @@ def test_a_schedule_comes_with_the_engines_command() -> None:
         assert made["command"].startswith("vllm serve MODEL")
 
 
+def test_a_trace_without_output_is_refused(tmp_path: Path) -> None:
+    trace = tmp_path / "trace.csv"
+    trace.write_text("TIMESTAMP,ContextTokens,GeneratedTokens\n0,10,0\n1,0,0\n")
+    with pytest.raises(ConfigurationError, match="no request asks for an output token"):
+        invoke("--trace", str(trace), "--gpus", "2")
+
+
 def test_too_few_gpus_for_a_replica_are_refused() -> None:
     with pytest.raises(ConfigurationError, match=r"1 GPUs of 2 a replica make 0 replicas"):
         invoke(*TRACES, "--gpus", "1", "--gpus-per-replica", "2")

@@ -112,6 +112,13 @@ def _verdict(
         return "could_not_look", f"no difference found in the part that was seen, which is no verdict{suffix}"
     if prompts < fewest_prompts(level):
         return "could_not_look", f"{prompts} prompts are too few: not even a difference in each would be significant"
+    if all(test.detectable is None for test in made):
+        floor = next(test.floor for test in made if test.name == "texts")
+        return (
+            "could_not_look",
+            f"the reference's own answers part in {floor:.0%} of the prompts and there are no log-probabilities to go "
+            f"by, so no difference could have been seen with {prompts} prompts",
+        )
     return (
         "no_difference_found",
         f"no difference found above the noise floor with {prompts} prompts; {_unseen_words(made)} would not have been "
@@ -227,6 +234,9 @@ def _completed(
     if test.name == "texts":
         fewer = sum(pair.candidate.parted < pair.floor.parted for pair in pairs)
         detectable = detectable_share(len(pairs), fewer, level)
+        # What parts in the reference's own runs already cannot part more often.
+        if detectable is not None and test.floor is not None and test.floor + detectable > 1.0:
+            detectable = None
     else:
         of = next(of for name, _, of, _ in _FIGURES if name == test.name)
         detectable = tolerance + detectable_mean([a - b for a, b in _known(pairs, of)], level)

@@ -179,6 +179,8 @@ class _Look:
             where = Evidence("setting", f"{self._pages.url}/v1/models", f"max_model_len={length}")
             self._max_model_len = Fact(length, where)
         owner = model.get("owned_by")
+        if not isinstance(owner, str):
+            return None
         return next((engine.name for engine in ENGINES.values() if owner in engine.owners), None)
 
     async def _version(self) -> Fact[Version] | None:

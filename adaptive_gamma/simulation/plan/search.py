@@ -5,7 +5,7 @@ best ways that draft are then mixed with plain replicas in a few shares, and the
 replicas from one way to another, half of them at a time, then fewer, until moving a single one brings nothing.
 
 Fleets whose mean latency is within half a percent of the best are alike, and of those the one with the fewest ways of
-starting a replica is proposed.
+starting a replica is proposed, and among those the one with the fewest schedules.
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
+from adaptive_gamma.routing import GammaSchedule
+from adaptive_gamma.simulation.plan.start_up import StartUp
 from adaptive_gamma.simulation.plan.trial import FleetTrials, Shape, Trial
 
 __all__ = ["ALIKE", "MOST_TRIALS", "Plan", "search"]
@@ -72,7 +74,7 @@ def search(
             for plain in _shares(replicas):
                 trials.trial(_moved(_alone(way, replicas, len(ways)), way, 0, plain))
         _better(trials, replicas, [0, *by_rank[:_WAYS_IN_A_MIX]], most)
-    chosen = _simplest(_ranked(trials, replicas))
+    chosen = _simplest(_ranked(trials, replicas), trials.start_ups)
     plain_instead = None
     if chosen.plain < replicas:
         way = max(range(1, len(ways)), key=lambda way: chosen.shape[way])
@@ -152,12 +154,17 @@ def _room(shapes: Iterable[Shape], trials: FleetTrials, most: int) -> list[Shape
     return kept
 
 
-def _simplest(ranked: Sequence[Trial]) -> Trial:
+def _simplest(ranked: Sequence[Trial], ways: Sequence[StartUp]) -> Trial:
     best = ranked[0]
     alike = [
         trial for trial in ranked if trial.rank[0] == best.rank[0] and trial.latency_s <= best.latency_s * (1.0 + ALIKE)
     ]
-    return min(alike, key=lambda trial: (len(trial.parts), trial.rank))
+    return min(alike, key=lambda trial: (len(trial.parts), _schedules(trial, ways), trial.rank))
+
+
+def _schedules(trial: Trial, ways: Sequence[StartUp]) -> int:
+    """Replicas that need a schedule; one gamma for every batch is less to set up."""
+    return sum(count for count, way in zip(trial.shape, ways, strict=True) if isinstance(way.gamma, GammaSchedule))
 
 
 def _fewest(trials: FleetTrials, chosen: Trial) -> Trial | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from adaptive_gamma.errors import ConfigurationError
 from adaptive_gamma.policy import Policy
 from adaptive_gamma.policy.export import ScheduleOptions, make_schedule
 from adaptive_gamma.routing import GammaSchedule, GammaSetting
@@ -41,13 +42,19 @@ class StartUp:
 
 
 def traffic_of(workload: Workload) -> Traffic:
-    """The mix and the context of a workload, weighted by output tokens. It has one request at least."""
+    """The mix and the context of a workload, weighted by output tokens.
+
+    Raises:
+        ConfigurationError: no request asks for a token.
+    """
     by_class = [0] * len(workload.classes)
     context = 0.0
     for which, prompt, output in zip(workload.class_of, workload.prompt_tokens, workload.output_tokens, strict=True):
         by_class[which] += output
         context += output * (prompt + output / 2)
     total = sum(by_class)
+    if not total:
+        raise ConfigurationError("--trace", "", "no request asks for an output token, so there is nothing to plan for")
     mix = {name: tokens / total for name, tokens in zip(workload.classes, by_class, strict=True) if tokens}
     return Traffic(mix, context / total)
 

@@ -89,7 +89,7 @@ def _of_plain(plan: Plan) -> str | None:
 
 
 def _of_one_gamma(plan: Plan) -> str | None:
-    if not plan.uniform or plan.chosen.plain == plan.chosen.replicas:
+    if not plan.uniform or plan.chosen.plain == plan.chosen.replicas or len(plan.chosen.parts) == 1:
         return None
     best, worst = plan.uniform[0], plan.uniform[-1]
     if best is worst:

@@ -16,7 +16,7 @@ from typing import Any
 from adaptive_gamma.errors import ConfigurationError, nearest
 from adaptive_gamma.routing import GammaSchedule, GammaSetting
 from adaptive_gamma.simulation.replay.pricing import ReplayPolicy
-from adaptive_gamma.yaml_text import parse_yaml
+from adaptive_gamma.yaml_text import parse_yaml, read_text
 
 __all__ = [
     "DEFAULT_MAX_NUM_SEQS",
@@ -82,7 +82,7 @@ def read_fleet(path: str | Path) -> list[ReplicaPlan]:
     """
     source = str(path)
     try:
-        text = Path(path).read_text(encoding="utf-8-sig")
+        text = read_text(Path(path), "utf-8-sig")
     except OSError as error:
         raise ConfigurationError(source, "", f"the fleet file cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:
