@@ -72,7 +72,13 @@ __all__ = ["build_command"]
 @click.option("--weights", type=click.Choice(["bf16", "fp8"]), default="bf16", show_default=True, help="Their format.")
 @click.option("--max-gamma", type=click.IntRange(1, 64), default=8, show_default=True)
 @click.option("--min-gamma", type=click.IntRange(0, 64), default=1, show_default=True)
-@click.option("--max-batch", type=click.IntRange(1, 8192), default=256, show_default=True)
+@click.option(
+    "--max-batch",
+    type=click.IntRange(1, 8192),
+    default=256,
+    show_default="256; with --from the largest measured",
+    help="Where the table ends; an exported schedule caps the engine there.",
+)
 @click.option("--context", default="512,2048,8192", show_default=True, help="Context buckets in tokens, rising.")
 @click.option(
     "--capture-limit",
@@ -219,6 +225,12 @@ def build_command(
             click.echo(f"{output}: nothing was written", err=True)
             raise
         click.echo(f"{output}: {policy_summary(policy)}")
+    if sweep and "max_batch" not in given:
+        click.echo(
+            f"note: the table ends at batch {policy.max_batch}, the largest measured, and an exported schedule caps "
+            "the engine there; measure up to its max_num_seqs, or give --max-batch",
+            err=True,
+        )
     if sweep and not _plain_measured(policy):
         click.echo("WARNING: no plain run was usable: every speed-up over plain is extrapolated", err=True)
 
