@@ -19,5 +19,8 @@ class Source:
 
 
 def printable(text: str, most: int = 4096) -> str:
-    """The text as any terminal or file takes it: what is no Unicode is escaped, what is too long is cut."""
-    return text[:most].encode("utf-8", "backslashreplace").decode()
+    """The text as any terminal takes it, in one line: what cannot be shown is escaped, what is too long is cut."""
+    text = text[:most]
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)

@@ -76,12 +76,11 @@ def main() -> None:
         finally:
             # Here and not at the interpreter's end, where a full disk would be told in a traceback and exit code 120.
             _flush()
-    except (ConfigurationError, TraceError) as error:
-        click.echo(f"adaptive-gamma: {error}", err=True)
-        sys.exit(2)
     except AdaptiveGammaError as error:
-        click.echo(f"adaptive-gamma: {error}", err=True)
-        sys.exit(1)
+        from adaptive_gamma.cli.log_lines import harmless
+
+        click.echo(harmless(f"adaptive-gamma: {error}"), err=True)
+        sys.exit(2 if isinstance(error, ConfigurationError | TraceError) else 1)
     except OSError as error:
         # Files that cannot be opened are named by the errors above; what fails without a name is a write.
         if error.filename is not None or error.errno not in _UNWRITABLE:

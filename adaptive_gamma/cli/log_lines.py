@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import re
 
-__all__ = ["OneLineFormatter"]
+__all__ = ["OneLineFormatter", "harmless"]
 
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
 _IN_TRACE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
@@ -13,6 +13,11 @@ _IN_TRACE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2
 
 def _escaped(found: re.Match[str]) -> str:
     return found[0].encode("unicode_escape").decode("ascii")
+
+
+def harmless(text: str) -> str:
+    """A text of several lines without what would steer the terminal that shows it."""
+    return _IN_TRACE.sub(_escaped, text)
 
 
 class OneLineFormatter(logging.Formatter):
@@ -32,4 +37,4 @@ class OneLineFormatter(logging.Formatter):
 
     @staticmethod
     def _below(text: str) -> str:
-        return "\t" + _IN_TRACE.sub(_escaped, text).replace("\n", "\n\t")
+        return "\t" + harmless(text).replace("\n", "\n\t")

@@ -32,7 +32,14 @@ def add_live_page(app: FastAPI, feed: Feed, cut: Callable[[object], None]) -> No
         return RedirectResponse("../ui", status_code=308)
 
     @app.get(
-        "/ui/events", response_class=Response, summary="What the page is told, as server-sent events", tags=["page"]
+        "/ui/events",
+        response_class=Response,
+        responses={
+            200: {"content": {"text/event-stream": {}}},
+            403: {"description": "Asked by a page of another site"},
+        },
+        summary="What the page is told, as server-sent events",
+        tags=["page"],
     )
     async def events(sec_fetch_site: str | None = Header(None)) -> Response:
         if sec_fetch_site in _OTHER_SITES:  # a page of somebody else could else take up all places for listeners

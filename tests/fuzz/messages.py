@@ -17,6 +17,8 @@ from tests.proxy.test_smuggling import EITHER, HEAD, REFUSED
 __all__ = ["TARGETS"]
 
 CLASS_HEADER = b"x-adaptive-gamma-class"
+ONE_READ = 64 * 1024
+"""The most that one read of a connection brings."""
 HOP_BY_HOP = {b"connection", b"keep-alive", b"te", b"trailer", b"transfer-encoding", b"upgrade", b"proxy-connection"}
 SEEDS = [
     *(HEAD + rest for rest in (*REFUSED.values(), *EITHER.values())),
@@ -134,10 +136,12 @@ def _told(requests: list[_Request]) -> list[tuple[bytes, bytes, Pairs, bytes]]:
 
 def check_request(example: tuple[bytes, list[bytes]]) -> None:
     raw, pieces = example
-    requests, refusal = _read([raw])
+    requests, refusal = _read([raw[at : at + ONE_READ] for at in range(0, len(raw), ONE_READ)])
     again, refusal_again = _read(pieces)
-    assert _told(again) == _told(requests)
-    assert (refusal is None) == (refusal_again is None)
+    if len(raw) <= ONE_READ:
+        # Of more, what the limit on bytes without progress sees depends on where the reads end: between one and two.
+        assert _told(again) == _told(requests)
+        assert (refusal is None) == (refusal_again is None)
     assert refusal is None or refusal[0] in (400, 431, 505)
     for request in requests:
         _one_framing(request)

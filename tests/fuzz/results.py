@@ -79,8 +79,8 @@ def _read(named: list[tuple[str, bytes]]) -> None:
         _makes_sense(row)
     for finding in (*sweep.findings, *cells.findings):
         shown = str(finding)
-        assert shown.isprintable() or shown.replace("\n", "").isprintable(), repr(shown)
-        assert len(shown) < 5000
+        assert shown.isprintable(), repr(shown)
+        assert len(shown) < 20_000
     for cell in cells.cells:
         assert cell.tpot_s.low <= cell.tpot_s.median <= cell.tpot_s.high
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -61,3 +63,17 @@ async def test_an_engine_cannot_write_lines_into_the_log(tmp_path: Path) -> None
                 await client.ask(post(path, {"prompt": FORGED, "model": f"m{FORGED}"}))
         assert not [line for line in served.lines if line.startswith("2026-01-01 00:00:00,000")]
         assert not [line for line in served.lines if "\x1b" in line or "\x9b" in line]
+
+
+def test_a_name_of_a_file_cannot_steer_the_terminal(tmp_path: Path) -> None:
+    """Nor a key in it: what is wrong is told with both."""
+    for name, text in (
+        ("\x1b[2J\n.json", '{"backend": "vllm", "completed": "x", "max_concurrency": 1, "median_tpot_ms": 1}'),
+        ("b.json", '{"\x1b[2J": 1'),
+    ):
+        (tmp_path / name).write_text(text)
+    command = [sys.executable, "-m", "adaptive_gamma", "policy", "build", "--from", str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 2
+    assert "\x1b" not in done.stdout + done.stderr
+    assert "\\x1b[2J" in done.stderr

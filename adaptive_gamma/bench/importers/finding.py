@@ -5,10 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from adaptive_gamma.bench.source import Source
+from adaptive_gamma.bench.source import Source, printable
 from adaptive_gamma.errors import SweepError
 
 __all__ = ["FindingKind", "Findings", "ImportFinding"]
+
+_LONGEST = 16_384
+"""Characters of a finding as text."""
 
 FindingKind: TypeAlias = Literal["skipped", "refused", "note"]
 
@@ -28,7 +31,7 @@ class ImportFinding:
 
     def __str__(self) -> str:
         where = f"{self.source}: {self.field}" if self.field else str(self.source)
-        return f"{where}: {self.problem}"
+        return printable(f"{where}: {self.problem}", _LONGEST)
 
 
 class Findings:
