@@ -63,7 +63,7 @@ def _apply(copy: Path, diff: str) -> None:
 
 def environment(copy: Path) -> dict[str, str]:
     """That of a process which imports the copy, wherever it is started."""
-    return {**os.environ, "PYTHONPATH": str(copy), "PYTHONSAFEPATH": "1", "PYTHONDONTWRITEBYTECODE": "1"}
+    return {**os.environ, "PYTHONPATH": str(copy), "PYTHONSAFEPATH": "1", "PYTHONDONTWRITEBYTECODE": ""}
 
 
 def run(copy: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
