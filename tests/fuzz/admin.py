@@ -1,8 +1,8 @@
 """The admin API of a real ``serve`` against its own OpenAPI document, by schemathesis.
 
-``python -m tests.fuzz.admin admin-api schemathesis SECONDS FOLDER`` for long; ``python -m tests.fuzz.admin URL EXAMPLES``
-for a few, against an admin port that is there. A test does the latter: pytest rewrites the modules of everything that
-has a plugin for it, so that inside of it the library takes four times as long to import.
+For long: ``python -m tests.fuzz.admin admin-api schemathesis SECONDS FOLDER``. A few, against an admin port that
+is there: ``python -m tests.fuzz.admin URL EXAMPLES``. A test does the latter: pytest rewrites the modules of everything
+that has a plugin for it, so that inside of it the library takes four times as long to import.
 """
 
 from __future__ import annotations
