@@ -141,4 +141,6 @@ def _same_keys(found: list[int] | list[str], expected: list[int] | list[str], so
 
 
 def _shown(value: float | None) -> str:
-    return "null" if value is None else f"{value:g}"
+    if value is None:
+        return "null"
+    return str(value) if isinstance(value, int) else f"{value:g}"

@@ -25,8 +25,9 @@ __all__ = ["main"]
 ADMIN = "admin-api"
 """The one target that is a running process."""
 KEPT = Path(".hypothesis/fuzz")
-MANY = 40
-"""Lines shown of a find."""
+MANY = 25
+"""Lines shown of a find and, as many again, of the example; all of it is tried again the next time."""
+WIDEST = 400
 _SAID = re.compile(r"^(?:fuzz: |(?=Done ))(.+)$", re.M)
 """How an engine tells how many examples it has tried."""
 GRACE_S = 600.0
@@ -44,6 +45,13 @@ class Run:
     said: str
 
 
+def _telling(output: str) -> list[str]:
+    """The lines before the example that fails, which say what was wrong, and those at its beginning."""
+    lines = [line[:WIDEST] for line in output.splitlines() if not line.startswith("INFO: ")]
+    at = next((n for n, line in enumerate(lines) if "Failing test case" in line), len(lines))
+    return [*lines[max(at - MANY, 0) : at], *lines[at : at + MANY]]
+
+
 def _run(target: str, engine: str, seconds: float) -> Run:
     module = "tests.fuzz.admin" if target == ADMIN else "tests.fuzz.one"
     command = [sys.executable, "-m", module, target, engine, str(seconds), str(KEPT)]
@@ -55,8 +63,7 @@ def _run(target: str, engine: str, seconds: float) -> Run:
         return Run(target, engine, time.monotonic() - began, f"hangs\n{output[-3000:]}", "")
     problem = None
     if done.returncode:
-        lines = (done.stdout + done.stderr).splitlines()
-        problem = "\n".join([f"exit code {done.returncode}", *lines[-MANY:]])
+        problem = "\n".join([f"exit code {done.returncode}", *_telling(done.stdout + done.stderr)])
     said = _SAID.findall(done.stdout + done.stderr)
     return Run(target, engine, time.monotonic() - began, problem, said[-1] if said else "-")
 
