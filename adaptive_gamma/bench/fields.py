@@ -119,13 +119,6 @@ class Fields:
             raise self.error(key, "is missing")
         return value
 
-    def required_number(self, key: str) -> float:
-        """A number that must be there."""
-        value = self.number(key)
-        if value is None:
-            raise self.error(key, "is missing")
-        return value
-
     def object(self, key: str) -> Fields | None:
         """A nested object."""
         value = self.values.get(key)

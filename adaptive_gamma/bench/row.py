@@ -130,6 +130,12 @@ def row_from_json(values: Mapping[str, Any], source: Source) -> SweepRow:
     row_format = fields.text("format")
     if row_format is None:
         raise fields.error("format", "is missing")
+    by_kind: dict[str, Any] = {
+        **{key: fields.text(key) for key in TEXTS},
+        **{key: fields.length(key) for key in LENGTHS},
+        **{key: fields.seconds_per_token(key) for key in TIMES_PER_TOKEN},
+        **{key: fields.seconds(key) for key in TIMES},
+    }
     return SweepRow(
         source=source,
         format=row_format,
@@ -139,14 +145,11 @@ def row_from_json(values: Mapping[str, Any], source: Source) -> SweepRow:
         failed=fields.count("failed") or 0,
         step=_step(fields.object("step")),
         run=fields.text("run") or "",
-        **{key: fields.text(key) for key in TEXTS},  # type: ignore[arg-type]  # the keys are the fields of that type
         gamma=fields.count("gamma", most=MOST_GAMMA),
         concurrency_asked=fields.concurrency("concurrency_asked"),
         concurrency=fields.load("concurrency"),
         output_tokens_per_s=fields.tokens_per_second("output_tokens_per_s"),
-        **{key: fields.length(key) for key in LENGTHS},  # type: ignore[arg-type]
-        **{key: fields.seconds_per_token(key) for key in TIMES_PER_TOKEN},  # type: ignore[arg-type]
-        **{key: fields.seconds(key) for key in TIMES},  # type: ignore[arg-type]
+        **by_kind,
     )
 
 

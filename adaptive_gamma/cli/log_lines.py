@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import logging
 import re
+from types import TracebackType
+from typing import TypeAlias
 
 __all__ = ["OneLineFormatter", "harmless"]
+
+_Raised: TypeAlias = tuple[type[BaseException], BaseException, TracebackType | None] | tuple[None, None, None]
 
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
 _IN_TRACE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
@@ -29,8 +33,8 @@ class OneLineFormatter(logging.Formatter):
     def formatMessage(self, record: logging.LogRecord) -> str:  # the library's name
         return _CONTROL.sub(_escaped, super().formatMessage(record))
 
-    def formatException(self, ei: object) -> str:  # the library's name
-        return self._below(super().formatException(ei))  # type: ignore[arg-type]  # what the library hands over
+    def formatException(self, ei: _Raised) -> str:  # the library's name
+        return self._below(super().formatException(ei))
 
     def formatStack(self, stack_info: str) -> str:  # the library's name
         return self._below(super().formatStack(stack_info))

@@ -32,6 +32,7 @@ from adaptive_gamma.bench.parity.verdict import NEAR
 from adaptive_gamma.bench.sweep import BUILTIN, ArmSpec, Prompt, open_dataset
 from adaptive_gamma.cli.numbers import FiniteFloat
 from adaptive_gamma.cli.sweep import api_key_from, arm_specs
+from adaptive_gamma.cli.until_signal import until_signal
 from adaptive_gamma.engines import DIALECTS
 from adaptive_gamma.errors import AdaptiveGammaError, ConfigurationError
 
@@ -130,7 +131,7 @@ def _compare(options: dict[str, Any]) -> int:
     comparison = Comparison(len(prompts), candidates=[Compared() for _ in specs[1:]])
     display = _Progress()
     work = _Work(specs, form, prompts, comparison, display, at_once, key)
-    ended_by = asyncio.run(_until_signal(work))
+    ended_by = asyncio.run(until_signal(work.run()))
     if ended_by is not None:
         comparison.stopped = signal.Signals(ended_by).name
     if len(work.replicas) < len(specs):  # a signal before the first prompt
@@ -203,26 +204,6 @@ class _Work:
                     f"{candidate.name} says it serves {candidate.arm.report.model!r} and {reference.name} "
                     f"{reference.arm.report.model!r}: a difference may be that of two models"
                 )
-
-
-async def _until_signal(work: _Work) -> int | None:
-    """Run to the end or to a signal, whose number it gives."""
-    loop = asyncio.get_running_loop()
-    task = loop.create_task(work.run())
-    seen: list[int] = []
-
-    def stop(number: int) -> None:
-        seen.append(number)
-        task.cancel()
-
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, stop, number)
-    try:
-        await task
-    except asyncio.CancelledError:
-        if not seen:
-            raise
-    return seen[0] if seen else None
 
 
 class _Progress:

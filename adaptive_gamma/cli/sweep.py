@@ -7,7 +7,6 @@ import json
 import os
 import re
 import resource
-import signal
 import sys
 import time
 from collections.abc import Sequence
@@ -43,6 +42,7 @@ from adaptive_gamma.bench.sweep import (
     summary_tables,
 )
 from adaptive_gamma.cli.numbers import FiniteFloat
+from adaptive_gamma.cli.until_signal import until_signal
 from adaptive_gamma.config.values import engine_url
 from adaptive_gamma.engines import DIALECTS, LARGEST_GAMMA
 from adaptive_gamma.errors import AdaptiveGammaError, ConfigurationError
@@ -178,23 +178,23 @@ def command(**options: Any) -> None:
     api_key = api_key_from("sweep", options["api_key_env"])
     _allow_connections(max(settings.concurrency))
     failure: AdaptiveGammaError | None = None
-    stop = _Stop()
+    ended_by: int | None = None
     with Journal(options["output"]) as journal:
         before = len(journal.rows)
         with _Display() as display, asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             sweep = Sweep(settings, journal, display, clock=time.perf_counter, api_key=api_key)
             try:
-                runner.run(stop.or_done(sweep))
+                ended_by = runner.run(until_signal(sweep.run()))
             except AdaptiveGammaError as error:
                 failure = error
         if failure is None or len(journal.rows) > before:
             _tell(settings, journal, as_json=options["as_json"])
-        if stop.signal is not None or failure is not None:
+        if ended_by is not None or failure is not None:
             click.echo(_saved(settings, journal, before), err=True)
     if failure is not None:
         raise failure
-    if stop.signal is not None:
-        sys.exit(128 + stop.signal)
+    if ended_by is not None:
+        sys.exit(128 + ended_by)
 
 
 def arm_specs(
@@ -280,30 +280,6 @@ def _allow_connections(count: int) -> None:
             "sweep", "--concurrency", f"{count} connections need {needed} open files, and the system allows {hard}"
         )
     resource.setrlimit(resource.RLIMIT_NOFILE, (needed, hard))
-
-
-class _Stop:
-    """Ends a sweep on SIGINT or SIGTERM: what is under way is dropped, what is on disk stays."""
-
-    def __init__(self) -> None:
-        self.signal: int | None = None
-
-    async def or_done(self, sweep: Sweep) -> None:
-        """Run the sweep to its end or to a signal."""
-        loop = asyncio.get_running_loop()
-        task = loop.create_task(sweep.run())
-
-        def stop(number: int) -> None:
-            self.signal = number
-            task.cancel()
-
-        for number in (signal.SIGINT, signal.SIGTERM):
-            loop.add_signal_handler(number, stop, number)
-        try:
-            await task
-        except asyncio.CancelledError:
-            if self.signal is None:
-                raise
 
 
 class _Display:

@@ -78,10 +78,6 @@ class GammaActuator(Protocol):
     """Stands in the JSON text of an answer, or in the line of a stream, that ``answered`` can read; empty: in none."""
 
     @property
-    def can_set(self) -> bool:
-        """Whether there is anything to decide: False for an engine that is only routed to."""
-
-    @property
     def state(self) -> ActuatorState: ...
 
     @property

@@ -17,7 +17,6 @@ class NoActuator:
     name = "none"
     smallest_gamma = 0
     schedules = False
-    can_set = False
     paths: frozenset[str] = frozenset()
     field_names: frozenset[str] = frozenset()
     answer_mark = b""

@@ -53,7 +53,6 @@ class PerRequestActuator:
     name = "per_request"
     smallest_gamma = 0
     schedules = False
-    can_set = True
     largest_gamma: int | None = None
     largest_batch: int | None = None
     settable: frozenset[int] | None = None

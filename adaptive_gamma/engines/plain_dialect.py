@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 
 from adaptive_gamma.engines.reading import EngineReading, RequestAcceptance, StreamAsk
@@ -9,7 +10,7 @@ from adaptive_gamma.engines.reading import EngineReading, RequestAcceptance, Str
 __all__ = ["PlainDialect"]
 
 
-class PlainDialect:
+class PlainDialect(ABC):
     """What an engine with one metrics page is like; a subclass has its ``name`` and reads the page."""
 
     name: str
@@ -19,9 +20,9 @@ class PlainDialect:
     """In no JSON text."""
     stream_ask: StreamAsk | None = None
 
+    @abstractmethod
     def read(self, pages: Mapping[str, str]) -> EngineReading:
         """As in ``Dialect``."""
-        raise NotImplementedError(f"{type(self).__name__} does not say how its pages are read")
 
     def gamma_from_response(self, body: Mapping[str, object]) -> int | None:
         """None: answers tell nothing."""

@@ -55,7 +55,6 @@ class VllmScheduleActuator:
     name = "vllm_schedule"
     smallest_gamma = 0
     schedules = True
-    can_set = True
     paths: frozenset[str] = frozenset()
     field_names: frozenset[str] = frozenset()
     answer_mark = b""

@@ -133,6 +133,20 @@ class Fleet:
             self._looked = all(r.scraped_at is not None or r.scrape_error is not None for r in self.replicas)
         return self._looked
 
+    @property
+    def not_ready_because(self) -> str | None:
+        """Why no request should come yet, or None: whoever sends to the fleet asks this."""
+        if not self.looked:
+            return "the replicas have not been looked at yet"
+        if not self.replicas:
+            return "no replica has been found"
+        up = [replica for replica in self.replicas if replica.state.healthy and not replica.state.draining]
+        if not up:
+            return "no replica is healthy"
+        if not any(replica.seen for replica in up):
+            return "no replica has answered yet"
+        return None
+
     def by_name(self, name: str) -> FleetReplica:
         """The replica called ``name``, or the one that is leaving. Raises KeyError when there is none."""
         replica = self._by_name.get(name)
@@ -192,6 +206,20 @@ class Fleet:
                 self._start_watches([replica for replica in after if replica in stay], now=False)
         for replica in removed:
             self._cache_lost(replica.name)
+
+    def take(self, settings: Settings, not_ready: Collection[str], options: FleetOptions | None = None) -> Settings:
+        """Go on with the replicas of a configuration, those ``not_ready`` held (``hold``); the configuration as it then
+        is, without newcomers that are not ready. Else as ``replace``."""
+        joining = self.without_newcomers(settings.replicas, not_ready)
+        self.replace(joining, options)
+        self.hold(not_ready)
+        return settings.model_copy(update={"replicas": joining})
+
+    def take_policy(self, policy: AcceptancePrior | None) -> None:
+        """Go on under another policy: what was accepted lately is held against it at once."""
+        self.policy = policy
+        for replica in self.replicas:
+            replica.reprice(policy)
 
     def without_newcomers(
         self, replicas: Sequence[ReplicaSettings], not_ready: Collection[str]

@@ -112,9 +112,8 @@ class DataPlane:
     def replace_policy(self, policy: ServedPolicy) -> None:
         """Decide by another policy from the next request on."""
         self.classifier = classifier_of(self.settings.classify, policy)
-        self.chooser.policy = self.fleet.policy = policy
-        for replica in self.fleet.replicas:
-            replica.reprice(policy)
+        self.chooser.policy = policy
+        self.fleet.take_policy(policy)
 
     def start(self) -> None:
         """Begin to learn. Must be called in the running event loop."""
@@ -170,7 +169,8 @@ class DataPlane:
         self.classifier, self.endpoints = classifier, endpoints
         self.class_header, self.engine_key = _class_header(settings), _engine_key(settings)
         self.chooser.mode, self.chooser.limits = settings.mode, decision_limits(settings.decision)
-        self.chooser.policy = self.fleet.policy = policy
+        self.chooser.policy = policy
+        self.fleet.take_policy(policy)
         self._apply_learning(settings, policy)
         if settings.affinity != before.affinity:
             self.affinity = _affinity(settings)
@@ -203,18 +203,7 @@ class DataPlane:
     @property
     def not_ready_because(self) -> str | None:
         """Why requests should not come here (yet), or None."""
-        if self.draining:
-            return "draining"
-        if not self.fleet.looked:
-            return "the replicas have not been looked at yet"
-        if not self.fleet.replicas:
-            return "no replica has been found"
-        up = [replica for replica in self.fleet.replicas if replica.state.healthy and not replica.state.draining]
-        if not up:
-            return "no replica is healthy"
-        if not any(replica.seen for replica in up):
-            return "no replica has answered yet"
-        return None
+        return "draining" if self.draining else self.fleet.not_ready_because
 
     def reload_failed(self) -> None:
         """Count a configuration that was refused."""

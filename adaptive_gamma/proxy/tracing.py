@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from adaptive_gamma._version import __version__
 from adaptive_gamma.errors import ConfigurationError
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from opentelemetry.sdk.trace import ReadableSpan
+    from opentelemetry.sdk.trace.export import SpanExporter
     from opentelemetry.trace import Span
 
     from adaptive_gamma.config.settings import TracingSettings
@@ -100,7 +101,7 @@ class Tracer:
         )
         # A queue that is full is noticed here, before the library's would say so in the log of each span.
         processor = BatchSpanProcessor(
-            self._counted,  # type: ignore[arg-type]  # it has an exporter's methods; its class is not there to inherit
+            cast("SpanExporter", self._counted),  # it has an exporter's methods; its class is not there to inherit
             max_queue_size=2 * _MOST_WAITING,
             schedule_delay_millis=_GATHER_MS,
         )

@@ -241,7 +241,6 @@ async def test_an_engine_that_heeds_is_never_accused(requests: Iterable[tuple[in
 
 async def test_none_sets_nothing() -> None:
     actuator = actuator_for("none", SITE)
-    assert not actuator.can_set
     assert (actuator.request_field(), actuator.gamma, actuator.state, actuator.problem) == (None, None, "ready", None)
     actuator.answered(None, {})
     actuator.refused(None, 400)

@@ -50,7 +50,6 @@ class LiveActuator:
     name = "per_request"
     smallest_gamma = 0
     schedules = False
-    can_set = True
     largest_gamma: int | None = None
     largest_batch: int | None = None
     settable: frozenset[int] | None = None

@@ -443,6 +443,19 @@ async def test_acceptance_ratio() -> None:
         assert state.acceptance_ratio == 0.5, "what is counted anew is believed at once"
 
 
+async def test_another_policy_is_what_acceptance_is_held_against_at_once() -> None:
+    async with ScriptedEngine() as engine, watched(engine, policy=None) as fleet:
+        for text in (page(drafts=0, accepted=(0, 0)), page(drafts=1000, accepted=(500, 400))):
+            engine.page("/metrics", text)
+            await fleet.scrape_once()
+        state = fleet.states[0]
+        assert state.acceptance_ratio is None
+        fleet.take_policy(Prior())
+        assert state.acceptance_ratio == pytest.approx(0.9 / (Prior().expected_tokens("unsure", 2) - 1))
+        fleet.take_policy(None)
+        assert state.acceptance_ratio is None
+
+
 @pytest.mark.parametrize(
     ("settings", "policy", "tokens"),
     [({}, None, 2000), ({}, Prior(), 1500), ({"gamma": [(1, 8, 2), (9, 64, 1)]}, Prior(), 2000)],

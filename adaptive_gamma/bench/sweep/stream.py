@@ -71,11 +71,6 @@ class StreamTiming:
         self.closing: list[Mapping[str, Any]] = []
         """The events that close the answer, where engines put their own figures."""
 
-    @property
-    def text_seen(self) -> bool:
-        """Whether any text came."""
-        return self.first_at is not None
-
     def feed(self, piece: bytes, at: float) -> None:
         """Take in what was read at ``at``.
 

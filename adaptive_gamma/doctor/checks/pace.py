@@ -23,10 +23,7 @@ _TOO_LITTLE = "too little was decoded to take a mean of (100 steps of sequences)
 
 
 def _step_time(case: Case) -> Iterator[Said]:
-    for replica in case.replicas:
-        if not replica.is_speculative:
-            continue
-        compared = _compared(case, replica, STEP_TIME.name)
+    for replica, compared in _speculative(case, STEP_TIME.name):
         if isinstance(compared, Unseen):
             yield compared
             continue
@@ -77,6 +74,13 @@ def _cause(replica: Replica, said: bool) -> str:
     return likely
 
 
+def _speculative(case: Case, check: str) -> Iterator[tuple[Replica, tuple[Pace, Pace, Replica] | Unseen]]:
+    """Each replica that drafts, with what its pace can be compared with."""
+    for replica in case.replicas:
+        if replica.is_speculative:
+            yield replica, _compared(case, replica, check)
+
+
 def _compared(case: Case, replica: Replica, check: str) -> tuple[Pace, Pace, Replica] | Unseen:
     """The paces of the replica and of the plain server, and whose the second is."""
     ours = replica.pace
@@ -107,10 +111,7 @@ def _missing(replica: Replica) -> str:
 
 
 def _losing(case: Case) -> Iterator[Said]:
-    for replica in case.replicas:
-        if not replica.is_speculative:
-            continue
-        compared = _compared(case, replica, LOSING.name)
+    for replica, compared in _speculative(case, LOSING.name):
         if isinstance(compared, Unseen):
             yield compared
             continue

@@ -112,11 +112,7 @@ class FilesController:
             return "no file has been written yet"
         if not self.envoy_seen:
             return "Envoy's admin port does not answer"
-        if not self.fleet.replicas:
-            return "no replica has been found"
-        if not any(r.seen and r.state.healthy and not r.state.draining for r in self.fleet.replicas):
-            return "no replica is healthy"
-        return None
+        return self.fleet.not_ready_because
 
     @property
     def envoy_seen(self) -> bool:
@@ -278,12 +274,11 @@ class FilesController:
             self.reload_failed()
             raise
         self._take(settings, not_ready, FleetOptions.of(settings))
-        self.policy = self.fleet.policy = policy
+        self.policy = policy
         self.place = replace(self.place, listen=settings.listen)
         self.writer.private = settings.engine_api_key is not None
         self._reasons.clear()
-        for replica in self.fleet.replicas:
-            replica.reprice(policy)
+        self.fleet.take_policy(policy)
 
     def take_replicas(self, replicas: Sequence[ReplicaSettings], not_ready: Collection[str] = ()) -> None:
         """Go on with other replicas from the next rewrite on, and the same configuration.
@@ -296,10 +291,7 @@ class FilesController:
         self._take(self.settings.model_copy(update={"replicas": list(replicas)}), not_ready)
 
     def _take(self, settings: Settings, not_ready: Collection[str], options: FleetOptions | None = None) -> None:
-        joining = self.fleet.without_newcomers(settings.replicas, not_ready)
-        self.fleet.replace(joining, options)
-        self.fleet.hold(not_ready)
-        self.settings = settings.model_copy(update={"replicas": joining})
+        self.settings = self.fleet.take(settings, not_ready, options)
         names = {replica.name for replica in self.fleet.replicas}
         self._reasons = {key: reason for key, reason in self._reasons.items() if key[1] in names}
         self._forget_gone()

@@ -98,15 +98,9 @@ class Picker:
         """Why requests should not come, or None."""
         if self.draining:
             return "draining"
-        if not self.fleet.looked:
-            return "the replicas have not been looked at yet"
-        if not self.fleet.replicas:
-            return "no replica has been found"
-        if not self._endpoints:
+        if self.fleet.looked and self.fleet.replicas and not self._endpoints:
             return "no replica's address is known"
-        if not any(r.seen and r.state.healthy and not r.state.draining for r in self.fleet.replicas):
-            return "no replica is healthy"
-        return None
+        return self.fleet.not_ready_because
 
     async def look_up(self) -> None:
         """Find the addresses of replicas that are given by name; to be repeated, as they may change."""
@@ -139,14 +133,9 @@ class Picker:
         except ConfigurationError:
             self.reload_failed()
             raise
-        joining = self.fleet.without_newcomers(settings.replicas, not_ready)
-        settings = settings.model_copy(update={"replicas": joining})
-        self.fleet.replace(joining, FleetOptions.of(settings))
-        self._take(settings, policy)
-        self.fleet.policy = policy
-        for replica in self.fleet.replicas:
-            replica.reprice(policy)
-        self._replaced(not_ready)
+        self._take(self.fleet.take(settings, not_ready, FleetOptions.of(settings)), policy)
+        self.fleet.take_policy(policy)
+        self._replaced()
 
     def take_replicas(self, replicas: Sequence[ReplicaSettings], not_ready: Collection[str] = ()) -> None:
         """Go on with other replicas from the next pick on, and the same configuration.
@@ -156,14 +145,12 @@ class Picker:
             not_ready: names of those that are not to be picked. They stay, with all that is known of them, as they may
                 come back; one that has never been here does not join.
         """
-        joining = self.fleet.without_newcomers(replicas, not_ready)
-        self.fleet.replace(joining)
-        self.settings = self.settings.model_copy(update={"replicas": joining})
-        self._replaced(not_ready)
+        wanted = self.settings.model_copy(update={"replicas": list(replicas)})
+        self.settings = self.fleet.take(wanted, not_ready)
+        self._replaced()
 
-    def _replaced(self, not_ready: Collection[str]) -> None:
+    def _replaced(self) -> None:
         """What follows once the fleet has its new replicas."""
-        self.fleet.hold(not_ready)
         self._estimates.forget_gone()
         names = {replica.name for replica in self.fleet.replicas}
         self.picks = Counter({key: count for key, count in self.picks.items() if key[0] in names or key[0] == NONE})
