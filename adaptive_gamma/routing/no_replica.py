@@ -20,7 +20,7 @@ def none_left(error: NoReplica | ConnectError | None, model: str | None, *, trie
     """The answer to a request for which there is no replica (any more).
 
     Args:
-        error: why the last look for one failed.
+        error: why the last look for one failed; None where it found nobody to ask.
         model: what the request asks for.
         tried: whether some replica was tried, and could not be reached.
     """
@@ -31,5 +31,6 @@ def none_left(error: NoReplica | ConnectError | None, model: str | None, *, trie
         message, code, outcome = "no replica could be reached", "no_replica", "connect_error"
     else:
         full = isinstance(error, NoReplica) and error.at_capacity
-        message, code, outcome = str(error), "at_capacity" if full else "no_replica", "rejected"
+        message = "no replica can take the request (the fleet is empty)" if error is None else str(error)
+        code, outcome = "at_capacity" if full else "no_replica", "rejected"
     return ErrorAnswer(503, message, code, outcome=outcome, headers=_SOON)

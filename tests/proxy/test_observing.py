@@ -147,6 +147,27 @@ async def test_each_try_of_a_request_is_observed() -> None:
         assert len({each.request_id for each in made}) == len(made) - 1
 
 
+async def test_a_try_that_was_rejected_is_observed_once() -> None:
+    """Whether another replica takes the request in the end, or the rejection is what the client gets."""
+    reject = answer_json(429, {"error": {"message": "full"}})
+    async with (
+        GatedEngine(reject) as full,
+        GatedEngine(answer_json(200, USAGE)) as other,
+        running_proxy([full, other], mode="observe", retry={"attempts": 5}) as proxy,
+    ):
+        while not full.requests:
+            await proxy.ask(post())
+        made = await _observed(proxy)
+        assert [each.outcome for each in made] == ["ok"] * (len(made) - 2) + ["rejected", "ok"]
+        assert [(each.sent.replica, each.status) for each in made[-2:]] == [("r0", 429), ("r1", 200)]
+        other.script = reject
+        assert (await proxy.ask(post())).status == 429
+        again = (await _observed(proxy))[len(made) :]
+        assert [(each.outcome, each.status) for each in again] == [("rejected", 429)] * 2
+        assert {each.sent.replica for each in again} == {"r0", "r1"}
+        assert {row["outcome"] for row in (await proxy.decisions())[:2]} == {"rejected"}
+
+
 async def test_what_decodes_nothing_is_not_observed() -> None:
     async with GatedEngine() as engine, running_proxy([engine], mode="observe") as proxy:
         await proxy.ask(post("/v1/embeddings", {"input": "x"}))

@@ -210,3 +210,14 @@ def test_a_long_answer_without_an_id_is_not_kept() -> None:
         finally:
             tracemalloc.stop()
         assert used < limit
+
+
+async def test_an_empty_fleet_says_so() -> None:
+    """Replicas that are all found may all go; a search then has nobody to ask."""
+    async with GatedEngine(StoringEngine("a")) as engine, running_proxy([engine]) as proxy:
+        proxy.plane.take_replicas([])
+        for request, method in ((b"GET /v1/responses/resp_a HTTP/1.1\r\nhost: a\r\n\r\n", "GET"), (post(), "POST")):
+            answer = await proxy.ask(request, method)
+            error = json.loads(answer.body)["error"]
+            assert (answer.status, error["code"]) == (503, "no_replica")
+            assert error["message"] == "no replica can take the request (the fleet is empty)"
