@@ -154,6 +154,8 @@ class ReplicaControl:
             await actuator.change(ranges_of(wanted))
         except ActuatorError as error:
             self._failed(error, now)
+        if self.dropped:
+            return  # a reload has ended this meanwhile, and what the replica is priced with is no business of ours
         self._settle(now)
         self._follow(now)
 

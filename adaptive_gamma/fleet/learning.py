@@ -347,11 +347,14 @@ class FleetLearning:
     async def _save(self) -> None:
         if self._file is None or not self._heard:
             return
-        self._saved_at, self._heard = self._clock(), False
+        self._saved_at, self._heard, written = self._clock(), False, False
         try:
             await asyncio.to_thread(self._file.write, self.state())
+            written = True
         except OSError as error:
             self._state_failed("cannot be written", error)
+        finally:
+            self._heard = self._heard or not written
 
     def _load(self, file: StateFile) -> None:
         try:

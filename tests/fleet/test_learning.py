@@ -336,6 +336,23 @@ async def test_a_file_that_cannot_be_written_is_told_and_harms_nothing(
     assert learning.swapped
 
 
+async def test_what_could_not_be_written_is_written_at_the_end(tmp_path: Path) -> None:
+    """The folder comes back after the last request: nothing more is heard, and nothing is lost."""
+    path = tmp_path / "none" / "s.json"
+    learning = Learning(state_file=str(path), save_s=5.0)
+    await learning.hear(0.40, seconds=5)
+    learning.clock.now += 5.0
+    before = learning.it.state_failures
+    await learning.it.review()
+    assert learning.it.state_failures == before + 1
+    path.parent.mkdir()
+    await learning.it.stop()
+    again = Learning(state_file=str(path))
+    again.it.start()
+    assert again.it.curves()["chat"].trials[0] > 100
+    await again.it.stop()
+
+
 async def test_another_policy_file_starts_anew_and_a_table_in_the_making_is_dropped(
     log: pytest.LogCaptureFixture,
 ) -> None:

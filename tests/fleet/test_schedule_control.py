@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import itertools
 import logging
@@ -299,3 +300,32 @@ async def test_a_drafter_that_accepts_nothing_is_switched_off_and_probed(way: st
         print(at.set["changes"], at.plugin.taken)
         assert at.set["changes"] == {"gain": 1, "probe": 1, "probe_over": 1}
         assert at.plugin.gamma_at(8) == 0
+
+
+async def test_a_change_under_way_when_setting_ends_prices_nothing(
+    way: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A reload may end the setting of gamma while the engine is being asked for a change."""
+    async with scene(way, tmp_path) as at:
+        (control,) = at.control.controls
+        change, asked, goes_on = control.actuator.change, asyncio.Event(), asyncio.Event()
+
+        async def slow(gamma: Any) -> None:
+            await change(gamma)
+            asked.set()
+            await goes_on.wait()
+
+        monkeypatch.setattr(control.actuator, "change", slow)
+        told: list[object] = []
+        at.control.on_change = lambda replica, gamma, when: told.append(gamma)
+        while not asked.is_set():
+            second = asyncio.ensure_future(at.second(48))
+            await asyncio.wait({second, waiting := asyncio.ensure_future(asked.wait())}, return_when="FIRST_COMPLETED")
+            waiting.cancel()
+        at.replace(set_gamma="none")
+        at.configure()
+        goes_on.set()
+        await second
+        assert (at.gamma, at.fleet.replicas[0].commanded_gamma) == (5, None)
+        assert at.row["set_gamma"] is None
+        assert told == []
