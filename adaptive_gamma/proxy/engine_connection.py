@@ -307,13 +307,15 @@ class EngineConnection(asyncio.Protocol):
 
     # -- httptools callbacks ------------------------------------------------------------------------------------------
 
+    def on_message_begin(self) -> None:
+        if self._complete:
+            raise ProtocolError("a second answer came unasked")
+
     def on_header(self, name: bytes, value: bytes) -> None:
         if not self._head_done:
             self._headers.append((usual_name(name) or name.lower(), value))
 
     def on_headers_complete(self) -> None:
-        if self._head_done:
-            raise ProtocolError("a second answer came unasked")
         # What has been read holds the head, so in nearly every case it need not be added up.
         if self._dry > _DRY_LIMIT and sum(len(name) + len(value) for name, value in self._headers) > _DRY_LIMIT:
             raise ProtocolError("the head is over 64 KiB")

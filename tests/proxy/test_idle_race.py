@@ -193,6 +193,8 @@ BEHIND = {
     "a length": b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}" + POISON,
     "chunks": b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n" + POISON,
     "nothing": b"HTTP/1.1 204 X\r\n\r\n" + POISON,
+    "a length, and half a head": b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}" + POISON[:20],
+    "chunks, and one byte": b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n" + POISON[:1],
 }
 
 
