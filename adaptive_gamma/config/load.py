@@ -164,8 +164,13 @@ def _annotation_at(location: Iterable[str | int]) -> Any:
         if isinstance(part, int):
             continue
         model = next(iter(_models_in(annotation)), None)
-        annotation = None if model is None else _fields(model).get(part)
+        annotation = _values_in(annotation) if model is None else _fields(model).get(part)
     return annotation
+
+
+def _values_in(annotation: Any) -> Any:
+    """The annotation of the values of a mapping under any names; None for what is none."""
+    return next((get_args(each)[1] for each in _alternatives(annotation) if get_origin(each) is dict), None)
 
 
 def _is_compound(keys: tuple[str, ...]) -> bool:
@@ -187,10 +192,13 @@ def _alternatives(annotation: Any) -> list[Any]:
 
 def _is_secret(location: Iterable[str | int]) -> bool:
     """Whether what stands there may be a secret: also in the place of a section that holds one."""
-    found = _alternatives(_annotation_at(location))
-    sections = [each for each in found if isinstance(each, type) and issubclass(each, BaseModel)]
-    inside = [annotation for section in sections for annotation in _fields(section).values()]
-    return SecretStr in found or any(SecretStr in _alternatives(annotation) for annotation in inside)
+    found = _annotation_at(location)
+    sections = [each for each in _alternatives(found) if isinstance(each, type) and issubclass(each, BaseModel)]
+    return any(map(_has_secrets, [found, *(inside for section in sections for inside in _fields(section).values())]))
+
+
+def _has_secrets(annotation: Any) -> bool:
+    return annotation is SecretStr or any(map(_has_secrets, get_args(annotation)))
 
 
 # -- explaining -------------------------------------------------------------------------------------------------------

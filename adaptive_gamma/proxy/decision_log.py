@@ -40,7 +40,7 @@ class DecisionRecord:
     """Where it is only observed."""
 
     def close(self, outcome: str, status: int | None) -> None:
-        """The request has ended so. A rejection that is passed on after all ends a second time, and is observed once."""
+        """The request has ended so. A rejection passed on after all ends a second time, and is observed once."""
         first = self.outcome is None
         self.outcome, self.status = outcome, status
         if first and self.observed is not None:

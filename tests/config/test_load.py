@@ -161,6 +161,10 @@ def test_variable_that_is_not_json(tmp_path: Path) -> None:
 def test_secrets_are_not_echoed(tmp_path: Path) -> None:
     problems = _problems(tmp_path, {**GOOD, "engine_api_key": 918273645})
     assert problems == ["engine_api_key: expected text"]
+    headers = {"tracing": {"endpoint": "http://c:1/v1/traces", "headers": {"authorization": 918273645}}}
+    assert _problems(tmp_path, {**GOOD, **headers}) == ["tracing.headers.authorization: expected text"]
+    (problem,) = _problems(tmp_path, GOOD, {"ADAPTIVE_GAMMA_TRACING__HEADERS": "918273645"})
+    assert "918273645" not in problem
     url = "http://me:hunter2@h:1"
     (problem,) = _problems(tmp_path, {**GOOD, "replicas": [{"name": "a", "url": url}]})
     assert "hunter2" not in problem
