@@ -41,6 +41,9 @@ class AcceptanceSink(Protocol):
     def note_drafts(self, replica: FleetReplica, counts: DraftCounts, at: float) -> None:
         """A scrape that started at ``at`` counted so much since the one before."""
 
+    def forget(self, name: str) -> None:
+        """The replica of this name is gone; one that comes under it is another."""
+
 
 class Fleet:
     """Watches replicas and counts what is open on them.
@@ -206,6 +209,8 @@ class Fleet:
                 self._start_watches([replica for replica in after if replica in stay], now=False)
         for replica in removed:
             self._cache_lost(replica.name)
+            if self.learning is not None:
+                self.learning.forget(replica.name)
 
     def take(self, settings: Settings, not_ready: Collection[str], options: FleetOptions | None = None) -> Settings:
         """Go on with the replicas of a configuration, those ``not_ready`` held (``hold``); the configuration as it then

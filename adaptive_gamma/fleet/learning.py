@@ -141,6 +141,14 @@ class FleetLearning:
         """The replica was told another gamma: what it accepts until it has settled is not believed."""
         self.learner(self._family_of(replica)).note_gamma_change(self._clock(), replica.name)
 
+    def forget(self, name: str) -> None:
+        """The replica of this name is gone; what was learned from it stays."""
+        self._gammas.pop(name, None)
+        self._ledgers.pop(name, None)
+        self._by_position_at.pop(name, None)
+        for learner in self._learners.values():
+            learner.forget_source(name)
+
     # -- what is known ------------------------------------------------------------------------------------------------
 
     @property
@@ -257,10 +265,7 @@ class FleetLearning:
                 _log.error("a look at what was learned met a fault and is lost", exc_info=fault)
 
     def _ledger(self, name: str) -> DraftLedger:
-        found = self._ledgers.get(name)
-        if found is None:
-            found = self._ledgers[name] = DraftLedger()
-        return found
+        return self._ledgers.setdefault(name, DraftLedger())
 
     def _family_of(self, replica: FleetReplica) -> str:
         return replica.settings.drafter or self._family

@@ -151,6 +151,17 @@ async def test_counters_of_a_replica_that_reports_are_left_alone() -> None:
     assert learning.it.curves()["chat"] == before, "whose drafts they were is not known"
 
 
+async def test_nothing_is_kept_of_a_replica_that_is_gone() -> None:
+    """Another engine under its name is heard as one that nobody knows: pods come and go under many names."""
+    learning = Learning()
+    learning.it.note_acceptance(replica("a"), "chat", report(0.6))
+    learning.it.note_gamma_change(replica("a"))
+    learning.it.forget("a")
+    learning.it.note_drafts(replica("a"), counted(1000.0, [500.0, 250.0, 125.0, 60.0]), learning.clock.now)
+    assert learning.it.curves()["chat"].inferred
+    learning.it.forget("never heard of")
+
+
 async def test_totals_of_requests_tell_whose_the_counted_drafts_were() -> None:
     """As llama.cpp has it: totals with each answer, positions only in the counters, both when a request ends."""
     learning, engine = Learning(), replica("a", engine="llamacpp")

@@ -13,6 +13,7 @@ from adaptive_gamma.fleet import Fleet, FleetOptions
 from adaptive_gamma.routing import GammaSchedule
 from tests.engines import pages
 from tests.fleet.scene import Clock, a_fleet
+from tests.support.acceptance_recorder import AcceptanceRecorder
 from tests.support.gated_engine import until
 from tests.support.scripted_engine import Reply, ScriptedEngine
 
@@ -50,12 +51,13 @@ async def test_who_leaves_gets_nothing_new_and_vanishes_with_its_last_request() 
     lost: list[str] = []
     fleet = a_fleet(_at("a"), _at("b"))
     fleet.on_cache_lost = lost.append
+    fleet.learning = recorder = AcceptanceRecorder()
     first, second = fleet.open_request("a", "chat"), fleet.open_request("a", "structured")
     leaving = fleet.by_name("a")
     with first:
         with second:
             fleet.replace([_at("b")])
-            assert lost == ["a"]
+            assert lost == recorder.forgotten == ["a"]
             assert [state.name for state in fleet.states] == ["b"]
             with pytest.raises(KeyError):
                 fleet.open_request("a", "chat")

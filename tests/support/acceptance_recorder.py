@@ -16,12 +16,17 @@ class AcceptanceRecorder:
 
     notes: list[tuple[str, str, RequestAcceptance]] = field(default_factory=list)
     """(replica, class, acceptance) of each report, in order."""
+    forgotten: list[str] = field(default_factory=list)
+    """Replicas that are gone, in order."""
 
     def note_acceptance(self, replica: FleetReplica, request_class: str, acceptance: RequestAcceptance) -> None:
         self.notes.append((replica.name, request_class, acceptance))
 
     def note_drafts(self, replica: FleetReplica, counts: DraftCounts, at: float) -> None:
         """What scrapes count is of no interest here."""
+
+    def forget(self, name: str) -> None:
+        self.forgotten.append(name)
 
     @property
     def replicas(self) -> list[str]:

@@ -203,6 +203,10 @@ class AcceptanceLearner:
         """A replica's gamma changed: what it reports until it has settled is not believed."""
         self._settled[source] = at + self.settle_s
 
+    def forget_source(self, source: str) -> None:
+        """The replica is gone: one that comes under its name has nothing to settle."""
+        self._settled.pop(source, None)
+
     # -- what is known ------------------------------------------------------------------------------------------------
 
     def curve(self, request_class: str, now: float) -> LearnedCurve:
