@@ -43,12 +43,13 @@ class AddressBook:
         """The address of each url; one that has never been found is absent."""
         wanted = set(urls)
         now = self._clock()
-        for url in wanted:
-            known = self._known.get(url)
-            if known is None or known[0] <= now:
-                address = _written(urlsplit(url)) or await self._find(url)
-                if address is not None:
-                    self._known[url] = (now + self._keep_s, address)
+        due = [url for url in wanted if (known := self._known.get(url)) is None or known[0] <= now]
+        # Together, and not all the time: a resolver that is down answers late, and whoever asks waits for the last.
+        for url, found in zip(due, await asyncio.gather(*map(self._find, due)), strict=True):
+            before = self._known.get(url)
+            address = before[1] if found is None and before is not None else found
+            if address is not None:
+                self._known[url] = (now + self._keep_s, address)
         self._known = {url: known for url, known in self._known.items() if url in wanted}
         self._failed &= wanted
         return {url: address for url, (_, address) in self._known.items()}
@@ -60,6 +61,8 @@ class AddressBook:
 
     async def _find(self, url: str) -> Address | None:
         parts = urlsplit(url)
+        if (written := _written(parts)) is not None:
+            return written
         host, port = parts.hostname or "", _port(parts)
         try:
             found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 from collections import Counter
@@ -25,6 +26,7 @@ from adaptive_gamma.policy import load_policy
 from adaptive_gamma.routing import ReplicaState, RequestNeeds
 from adaptive_gamma.routing.shares import Share, Shares
 from tests.envoy.filter_only import POLICY, rendered, settings_with, states_of
+from tests.support.gated_engine import DEADLINE_S
 
 NAMES = st.text("abclsx-", max_size=10)
 
@@ -226,6 +228,38 @@ async def test_addresses_are_looked_up_and_kept() -> None:
     assert found["http://[::1]:82"].ip == "::1"
     assert "http://no-such-host.invalid:1" not in found
     assert set(await book.look_up(urls[:1])) == {urls[0]}
+
+
+async def test_names_that_are_looked_up_in_vain_hold_up_nobody_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A resolver that is down answers late: names are asked for together, and one that had an address not all the time.
+
+    Weights wait for this."""
+    now, asked, answer = [0.0], Counter[str](), asyncio.Event()
+    up = True
+
+    async def getaddrinfo(host: str, port: int, **options: object) -> list[tuple[object, ...]]:
+        asked[host] += 1
+        if asked.total() % 3 == 0:
+            answer.set()
+        await answer.wait()
+        if not up:
+            raise OSError("no answer")
+        return [(2, 1, 6, "", (f"10.0.0.{host[-1]}", port))]
+
+    monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", getaddrinfo)
+    book = AddressBook(5.0, lambda: now[0])
+    urls = [f"http://e{n}:80" for n in range(3)]
+    async with asyncio.timeout(DEADLINE_S):
+        found = await book.look_up(urls)
+    assert [found[url].ip for url in urls] == ["10.0.0.0", "10.0.0.1", "10.0.0.2"]
+    answer.clear()
+    up, now[0] = False, 6.0
+    assert await book.look_up(urls) == found
+    assert await book.look_up(urls) == found
+    assert set(asked.values()) == {2}
+    up, now[0] = True, 12.0
+    assert await book.look_up(urls) == found
+    assert set(asked.values()) == {3}
 
 
 def test_settings_that_envoy_is_told() -> None:
