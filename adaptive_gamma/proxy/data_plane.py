@@ -274,7 +274,13 @@ class DataPlane:
     def _new_learning(self, settings: Settings, policy: ServedPolicy) -> FleetLearning | None:
         if not settings.learn.enabled or not isinstance(policy, Policy):
             return None
-        return FleetLearning(settings.learn, policy, _drafters(settings), swap=self.replace_policy, clock=self.clock)
+
+        def swap(learned: Policy) -> None:
+            if self.learning is made:  # else a reload has ended it while the table was in the making
+                self.replace_policy(learned)
+
+        made = FleetLearning(settings.learn, policy, _drafters(settings), swap=swap, clock=self.clock)
+        return made
 
     def _apply_learning(self, settings: Settings, policy: ServedPolicy) -> None:
         """Go on learning under another configuration, begin, or end."""

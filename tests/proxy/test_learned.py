@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -109,3 +112,28 @@ async def test_a_reload_keeps_what_was_learned_and_may_switch_learning_off_and_o
         await until(state.exists, "the state file, written at the end of learning")
         plane.apply(on, policy)
         assert plane.learning.curves()["chat"].trials
+
+
+async def test_a_table_that_is_done_as_learning_ends_comes_into_force_no_more() -> None:
+    """A reload may end learning between the making of a table and the moment it would be put in force."""
+    with ThreadPoolExecutor(max_workers=1) as worker:
+        asyncio.get_running_loop().set_default_executor(worker)
+        async with (
+            GatedEngine(answer_json(200, ANSWER)) as engine,
+            running_proxy([engine], gammas=[3], learn={"rebuild_s": 0.1}) as proxy,
+        ):
+            plane, policy = proxy.plane, load_policy(POLICY)
+            learning, on = plane.learning, plane.settings
+            assert learning is not None
+            for _ in range(12):
+                await proxy.ask(post(body=HELLO, headers=(("x-adaptive-gamma-class", "chat"),)))
+            go = threading.Event()
+            worker.submit(go.wait)
+            await learning.review()
+            await asyncio.sleep(0)  # the table is asked of the worker
+            go.set()
+            worker.submit(bool).result()  # and has been made
+            await asyncio.sleep(0)  # which the loop knows, and who waits for it does not yet
+            plane.apply(on.model_copy(update={"learn": on.learn.model_copy(update={"enabled": False})}), policy)
+            await proxy.ask(post())  # what was under way has ended
+            assert plane.policy is plane.fleet.policy is policy
