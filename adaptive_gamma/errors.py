@@ -22,9 +22,10 @@ Raised at a boundary, mapped once: to an exit code in ``cli``, to an HTTP answer
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 __all__ = [
+    "MOST_TOLD",
     "ActuatorError",
     "AdaptiveGammaError",
     "ConfigurationError",
@@ -44,6 +45,11 @@ __all__ = [
 ]
 
 
+MOST_TOLD = 50
+"""Problems of one configuration that are told: who has more has made one mistake many times."""
+_MOST_OF_A_KEY = 200
+
+
 class AdaptiveGammaError(Exception):
     """The root of the tree."""
 
@@ -60,9 +66,21 @@ class ConfigurationError(AdaptiveGammaError):
         self.key = key
         self.problem = problem
         self.suggestion = suggestion
-        where = f"{source}: {key}" if key else source
+        shown = key if len(key) <= _MOST_OF_A_KEY else f"{key[:_MOST_OF_A_KEY]}…"
+        where = f"{source}: {shown}" if key else source
         hint = f" (did you mean {suggestion!r}?)" if suggestion else ""
         super().__init__(f"{where}: {problem}{hint}")
+
+    @classmethod
+    def together(cls, problems: Sequence[ConfigurationError]) -> ConfigurationError:
+        """One error of several, at least one: the first one's, telling each of the first ``MOST_TOLD`` on its line."""
+        first = problems[0]
+        whole = cls(first.source, first.key, first.problem, first.suggestion)
+        lines = [str(problem) for problem in problems[:MOST_TOLD]]
+        if len(problems) > MOST_TOLD:
+            lines.append(f"{first.source}: and {len(problems) - MOST_TOLD} more")
+        whole.args = ("\n".join(lines),)
+        return whole
 
 
 class PolicyError(ConfigurationError):

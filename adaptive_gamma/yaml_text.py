@@ -20,6 +20,7 @@ MOST_VALUES = 1_000_000
 """Values that a text with aliases may stand for: ten lines of aliases upon aliases could mean more than memory has."""
 _MOST_DIGITS = 3500
 """Python writes no number of more than 4,300, and what is wrong must be told."""
+_MOST_SHOWN = 200
 _MERGE = "tag:yaml.org,2002:merge"
 _EXPONENT = re.compile(r"^[-+]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)[eE][-+]?[0-9]+$")
 
@@ -57,14 +58,20 @@ def parse_yaml(
     except yaml.MarkedYAMLError as problem:
         mark = problem.problem_mark
         where = f"line {mark.line + 1}, column {mark.column + 1}: " if mark is not None else ""
-        raise error(source, "", f"{where}{problem.problem or 'not valid YAML'}") from None
+        raise error(source, "", f"{where}{_shown(problem.problem or 'not valid YAML')}") from None
     except yaml.YAMLError as problem:
-        raise error(source, "", f"not valid YAML: {' '.join(str(problem).split())}") from None
+        raise error(source, "", f"not valid YAML: {_shown(str(problem))}") from None
     except RecursionError:
         raise error(source, "", "is nested too deeply") from None
     except (ValueError, ArithmeticError, LookupError, TypeError, AttributeError) as problem:
         # The library's own reading of what only looks like a date, a number or a tagged value.
-        raise error(source, "", f"not valid YAML: {str(problem)[:200]}") from None
+        raise error(source, "", f"not valid YAML: {_shown(str(problem))}") from None
+
+
+def _shown(problem: str) -> str:
+    """On one line, without all of a text that the library quotes: the name of an alias, say, has no end."""
+    line = " ".join(problem.split())
+    return line if len(line) <= _MOST_SHOWN else f"{line[:_MOST_SHOWN]}…"
 
 
 class _Loader(yaml.SafeLoader):

@@ -22,5 +22,4 @@ def refuse_changes(before: Settings, after: Settings, keys: Iterable[str], origi
         if getattr(after, key) != getattr(before, key)
     ]
     if problems:
-        problems[0].args = ("\n".join(str(problem) for problem in problems),)
-        raise problems[0]
+        raise ConfigurationError.together(problems)

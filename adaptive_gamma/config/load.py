@@ -224,12 +224,7 @@ def _explain(
         origin = origin or source
         problem, suggestion = _problem(found, location)
         problems.append(ConfigurationError(origin, _dotted(location), problem, suggestion))
-    if len(problems) == 1:
-        return problems[0]
-    first = problems[0]
-    whole = ConfigurationError(first.source, first.key, first.problem, first.suggestion)
-    whole.args = ("\n".join(str(problem) for problem in problems),)
-    return whole
+    return ConfigurationError.together(problems)
 
 
 def _real_location(location: tuple[str | int, ...], merged: Any) -> tuple[str | int, ...]:

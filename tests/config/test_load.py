@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from adaptive_gamma.config import Settings, load_settings
-from adaptive_gamma.errors import ConfigurationError
+from adaptive_gamma.errors import MOST_TOLD, ConfigurationError
 
 GOOD: dict[str, Any] = {"policy": "p", "replicas": [{"name": "a", "url": "http://127.0.0.1:1"}]}
 
@@ -137,6 +137,23 @@ def test_all_problems_at_once(tmp_path: Path) -> None:
         "replicas[0].url",
         "replicas[0].gama",
     }
+
+
+def test_a_mistake_made_many_times_is_told_some_times(tmp_path: Path) -> None:
+    problems = _problems(tmp_path, {"policy": "p", "replicas": [{"urll": "http://127.0.0.1:1"}] * 99})
+    assert problems[:3] == [
+        "replicas[0].name: is missing",
+        "replicas[0].url: is missing",
+        "replicas[0].urll: no such key (did you mean 'url'?)",
+    ]
+    assert len(problems) == MOST_TOLD + 1
+    assert problems[-1] == f"and {99 * 3 - MOST_TOLD} more"
+
+
+def test_a_key_without_end_is_told_by_its_beginning(tmp_path: Path) -> None:
+    (problem,) = _problems(tmp_path, GOOD | {"k" * 30_000: 1})
+    assert problem.startswith("k" * 200 + "…: no such key")
+    assert len(problem) < 400
 
 
 def test_none_of_several_forms_is_one_problem(tmp_path: Path) -> None:

@@ -67,3 +67,10 @@ def test_a_fleet_file_names_a_key_that_stands_twice(tmp_path: Path) -> None:
     path.write_text("replicas:\n  - {name: a, gamma: 1, gamma: 2}\n")
     with pytest.raises(ConfigurationError, match="line 2, column 25: the key 'gamma' is given twice"):
         read_fleet(path)
+
+
+@pytest.mark.parametrize("text", ["*" + "0" * 30_000, "!" + "x" * 30_000 + " 1", "? " + "x" * 900 + "\n? " + "x" * 900])
+def test_what_is_wrong_is_told_in_a_line_however_long_the_text(text: str) -> None:
+    with pytest.raises(ConfigurationError) as told:
+        parse_yaml(text, "the-file.yaml")
+    assert len(str(told.value)) < 300
