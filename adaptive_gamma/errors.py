@@ -2,6 +2,7 @@
 
     AdaptiveGammaError
     ├── ConfigurationError      a file, key or value the operator can correct; stops the start, exit code 2
+    │   ├── AddressError        an address to listen on that cannot be had
     │   ├── PolicyError         the same, in a policy file
     │   ├── SweepError          the same, in a benchmark's result file
     │   └── ExportRefused       an engine would reject, or silently drop, the schedule asked for
@@ -28,6 +29,7 @@ __all__ = [
     "MOST_TOLD",
     "ActuatorError",
     "AdaptiveGammaError",
+    "AddressError",
     "ConfigurationError",
     "ConnectError",
     "DiscoveryError",
@@ -81,6 +83,19 @@ class ConfigurationError(AdaptiveGammaError):
             lines.append(f"{first.source}: and {len(problems) - MOST_TOLD} more")
         whole.args = ("\n".join(lines),)
         return whole
+
+
+class AddressError(ConfigurationError):
+    """An address that cannot be listened on; ``key`` is the setting that names it, ``address`` what it says."""
+
+    def __init__(self, key: str, address: str, reason: str, source: str = "settings") -> None:
+        self.address = address
+        self.reason = reason
+        super().__init__(source, key, f"cannot listen on {address}: {reason}")
+
+    def given_by(self, source: str) -> AddressError:
+        """The same, which names the file, variable or option that gave the setting."""
+        return AddressError(self.key, self.address, self.reason, source)
 
 
 class PolicyError(ConfigurationError):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import socket
 from collections.abc import Sequence
 from typing import Any
@@ -11,18 +12,25 @@ import uvicorn
 from fastapi import FastAPI
 
 from adaptive_gamma.admin.guard import AdminConnection, HostGuard
-from adaptive_gamma.errors import ConfigurationError
+from adaptive_gamma.errors import AddressError
 
 __all__ = ["BACKLOG", "KEEP_ALIVE_S", "AdminPort", "Listener", "bind"]
 
 KEEP_ALIVE_S = 75
 BACKLOG = 4096
+_NARROW_BYTES = 16_384
+_WAYS_OUT = {
+    errno.EADDRINUSE: "another process, or another port of this one, is there; stop it or give another port",
+    errno.EADDRNOTAVAIL: "this machine has no such address; 127.0.0.1 is reached from this machine only, 0.0.0.0 is every "
+    "address it has",
+    errno.EACCES: "ports below 1024 need a right of their own; give one from 1024 on",
+}
 
 
 def bind(address: str, key: str) -> socket.socket:
     """A socket that listens on ``host:port``; port 0 takes a free one.
 
-    Raises ConfigurationError, in the name of the setting ``key``, where the address cannot be had.
+    Raises AddressError, for the setting ``key``, where the address cannot be had.
     """
     host, _, port = address.rpartition(":")
     host = host.strip("[]")
@@ -35,16 +43,25 @@ def bind(address: str, key: str) -> socket.socket:
         bound.listen(BACKLOG)
     except (OSError, ValueError, OverflowError) as error:
         bound.close()
-        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-        raise ConfigurationError("settings", key, f"cannot listen on {address}: {reason}") from error
+        raise AddressError(key, address, _reason(error)) from error
     bound.setblocking(False)
     return bound
+
+
+def _reason(error: Exception) -> str:
+    """Why not, and what to do about it."""
+    if isinstance(error, socket.gaierror):
+        return f"{error.strerror}; give a name that this machine resolves, or an address of it"
+    if not isinstance(error, OSError) or not error.strerror:
+        return str(error)
+    way_out = _WAYS_OUT.get(error.errno or 0)
+    return error.strerror if way_out is None else f"{error.strerror}: {way_out}"
 
 
 class Listener:
     """One bound port, served by uvicorn.
 
-    Raises ConfigurationError when the address cannot be bound.
+    Raises AddressError when the address cannot be bound.
     """
 
     def __init__(self, config: uvicorn.Config, address: str, key: str) -> None:
@@ -93,7 +110,7 @@ class AdminPort(Listener):
         names: further names under which it may be asked; see ``HostGuard``.
 
     Raises:
-        ConfigurationError: the address cannot be bound.
+        AddressError: the address cannot be bound.
     """
 
     def __init__(self, app: FastAPI, address: str, names: Sequence[str] = ()) -> None:
@@ -105,11 +122,20 @@ class AdminPort(Listener):
         )  # fmt: skip
         super().__init__(config, address, "admin")
 
+    def narrow(self, client: object) -> None:
+        """Hold little of what is sent to one client, its address as the application is told it: the system else keeps
+        megabytes for one that takes nothing, which hides for minutes that it does not."""
+        for transport in self._transports(client):
+            transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _NARROW_BYTES)
+            transport.set_write_buffer_limits(high=0)
+
     def cut(self, client: object) -> None:
-        """Break the connection of one client, its address as the application is told it."""
-        for connection in self.connections:
-            if connection.client == client:
-                connection.transport.abort()
+        """Break the connection of one client."""
+        for transport in self._transports(client):
+            transport.abort()
+
+    def _transports(self, client: object) -> list[asyncio.Transport]:
+        return [connection.transport for connection in self.connections if connection.client == client]
 
     async def stop(self) -> None:
         """Break every connection, and close the port."""

@@ -17,6 +17,7 @@ from adaptive_gamma.cli.log_lines import OneLineFormatter
 from adaptive_gamma.cli.reload import Configuration, Reloader, watch_files
 from adaptive_gamma.config import Settings
 from adaptive_gamma.discovery import Discovery
+from adaptive_gamma.errors import AddressError
 
 __all__ = ["Keeper", "calm_collector", "configure_logging", "keeping", "log_start"]
 
@@ -99,7 +100,8 @@ def _report_end(task: asyncio.Task[None]) -> None:
 async def keeping(configuration: Configuration, configured: Settings) -> AsyncIterator[Keeper]:
     """Look for replicas from here to the end of the block; their first answers are waited for, though not for long.
 
-    Raises ConfigurationError where the section ``discovery`` cannot be used here, and what a loop of the keeper raised.
+    Raises ConfigurationError where the section ``discovery`` cannot be used here, what a loop of the keeper raised, and
+    an AddressError of the block with the name of what gave the address.
     """
     discovery = Discovery(configured.discovery, origin=configuration.origin)
     try:
@@ -107,6 +109,8 @@ async def keeping(configuration: Configuration, configured: Settings) -> AsyncIt
         keeper = Keeper(configuration, configured, discovery)
         try:
             yield keeper
+        except AddressError as error:
+            raise error.given_by(configuration.origin(error.key)) from error
         finally:
             fault = await keeper.end()
     finally:

@@ -19,7 +19,7 @@ from adaptive_gamma.config import (
     variable_of,
 )
 from adaptive_gamma.errors import ConfigurationError, PolicyError
-from adaptive_gamma.policy import CLASS_ALIASES, Policy, find_policy, load_policy
+from adaptive_gamma.policy import CLASS_ALIASES, Policy, find_policy, load_policy, shipped_policies
 from adaptive_gamma.routing import CLASSES
 
 __all__ = ["Configuration", "Reloader", "watch_files"]
@@ -27,6 +27,8 @@ __all__ = ["Configuration", "Reloader", "watch_files"]
 _log = logging.getLogger("adaptive_gamma.reload")
 
 _LOOK_FOR_THE_SETTING_S = 1.0
+_SHOWN = 200
+"""Longest name or path of a policy that a message repeats whole."""
 
 
 class Configuration:
@@ -46,7 +48,7 @@ class Configuration:
         # What was read before is watched on should this file not even say which policy it wants.
         stamps = stamps_of([*self.stamps, *([] if self._path is None else [self._path])])
         try:
-            settings = load_settings(self._path, overrides=self._overrides)
+            settings = load_settings(self._path, overrides=self._overrides, policies=shipped_policies())
             stamps = {path: stamp for path, stamp in stamps.items() if path == self._path}
             file = _policy_file(settings.policy)
             stamps[file] = stamp_of(file)
@@ -69,7 +71,7 @@ def _named_policy(settings: Settings, source: str) -> Policy:
         find_policy(settings.policy)
     except PolicyError as error:
         name = settings.policy
-        shown = repr(name if len(name) <= 60 else name[:57] + "...")
+        shown = repr(name if len(name) <= _SHOWN else name[: _SHOWN - 3] + "...")
         raise ConfigurationError(source, "policy", f"{shown}: {error.problem}", error.suggestion) from error
     return load_policy(settings.policy)
 

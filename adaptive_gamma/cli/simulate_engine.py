@@ -178,4 +178,5 @@ def command(**options: Any) -> None:
             listening=lambda url: click.echo(f"simulated engine listening on {url}"),
         )
     except OSError as error:
-        raise ConfigurationError("simulate-engine", "port", str(error)) from error
+        place = f"{options['host']}:{options['port']}"
+        raise ConfigurationError("--port", "", f"cannot listen on {place}: {error.strerror or error}") from error

@@ -7,13 +7,12 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, field_validator
 
 from adaptive_gamma.config.replica_settings import ReplicaTemplate
-from adaptive_gamma.config.section import Seconds, Section, ShortSeconds
+from adaptive_gamma.config.section import File, Seconds, Section, ShortSeconds
 from adaptive_gamma.config.values import api_server, dns_name, dns_server, service_port
 
 __all__ = ["DiscoverySettings", "DnsSettings", "KubernetesSettings", "ServiceSettings"]
 
 _LABEL = r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$"
-_File = Annotated[str, Field(min_length=1)]
 
 
 class _ServicePlace(Section):
@@ -49,9 +48,9 @@ class KubernetesSettings(Section):
 
     api_url: Annotated[str, AfterValidator(api_server)] | None = None
     """null: from KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT."""
-    token_file: _File | None = None
+    token_file: File | None = None
     """Read again for every request, as tokens rotate. null: the service account's, inside a pod; none otherwise."""
-    ca_file: _File | None = None
+    ca_file: File | None = None
     """Certificates that the API server's is checked by. null: the service account's, or with ``api_url`` the
     system's."""
     timeout_s: ShortSeconds = 10.0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from types import UnionType
 from typing import Annotated, Any, Union, get_args, get_origin
@@ -13,6 +13,7 @@ from pydantic import BaseModel, SecretStr, ValidationError
 from pydantic_core import ErrorDetails, from_json
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource
 
+from adaptive_gamma.config.file_paths import beside
 from adaptive_gamma.config.settings import Settings
 from adaptive_gamma.errors import ConfigurationError, nearest
 from adaptive_gamma.yaml_text import parse_yaml, read_text
@@ -57,20 +58,22 @@ def load_settings(
     *,
     environment: Mapping[str, str] | None = None,
     overrides: Mapping[str, object] | None = None,
+    policies: Collection[str] = (),
 ) -> Settings:
     """Read and check the settings.
 
     Args:
-        path: YAML file; None takes everything from the environment.
+        path: YAML file; None takes everything from the environment. Relative paths in it are ones from its folder.
         environment: ``ADAPTIVE_GAMMA_KEY`` and ``ADAPTIVE_GAMMA_SECTION__KEY``; lists and objects as JSON.
             Default: the process's environment.
         overrides: top-level keys that win over both, such as those of the command line; None values are left out.
+        policies: names of policies that are no files; ``policy`` stays as it is where it is one of them.
 
     Raises:
         ConfigurationError: naming file or variable, key, problem and the nearest right key; one line per problem.
     """
     source = "environment" if path is None else str(path)
-    file_values = {} if path is None else _read_yaml(Path(path))
+    file_values = {} if path is None else beside(Path(path), _read_yaml(Path(path)), Settings, policies)
     origins: dict[tuple[str, ...], str] = {}
     merged = _merge(file_values, _from_environment(os.environ if environment is None else environment, origins))
     merged.update({key: value for key, value in (overrides or {}).items() if value is not None})

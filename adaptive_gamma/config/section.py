@@ -2,15 +2,29 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
 
-__all__ = ["Cap", "Seconds", "Section", "ShortSeconds"]
+__all__ = ["Cap", "File", "NamedFile", "Seconds", "Section", "ShortSeconds"]
 
 Seconds = Annotated[float, Field(gt=0, le=86_400)]
 ShortSeconds = Annotated[float, Field(gt=0, le=60)]
 Cap = Annotated[int, Field(ge=1, le=1_000_000)]
+
+
+@dataclass(frozen=True, slots=True)
+class NamedFile:
+    """Marks text that names a file; a relative path in a configuration is one from that configuration's folder."""
+
+    no_files: tuple[str, ...] = ()
+    """What stands for something else."""
+    or_policy: bool = False
+    """Whether it may be the name of a shipped policy."""
+
+
+File = Annotated[str, Field(min_length=1), NamedFile()]
 
 
 class Section(BaseModel):

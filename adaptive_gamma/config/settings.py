@@ -15,7 +15,7 @@ from adaptive_gamma.config.discovery_settings import (
     ServiceSettings,
 )
 from adaptive_gamma.config.replica_settings import GammaControlSettings, ReplicaSettings, ReplicaTemplate
-from adaptive_gamma.config.section import Cap, Seconds, Section, ShortSeconds
+from adaptive_gamma.config.section import Cap, File, NamedFile, Seconds, Section, ShortSeconds
 from adaptive_gamma.config.telling_settings import AccessLogSettings, TracingSettings
 from adaptive_gamma.config.values import dns_name, engine_path, header_name, host_port, passed_path, secret_token
 
@@ -170,8 +170,9 @@ class LearnSettings(Section):
     ask: Literal["none", "usage"] = "none"
     """Whether streams are made to report where an engine reports only to those who ask. ``usage`` asks in the client's
     place, on vLLM for the usage chunk, and takes the chunk that this adds out of the client's stream again."""
-    state_file: Annotated[str, Field(min_length=1)] | None = None
-    """Where what was learned survives a restart; null keeps it in memory only."""
+    state_file: File | None = None
+    """Where what was learned survives a restart; null keeps it in memory only. A relative path is one from the folder
+    of the configuration file."""
     save_s: Annotated[float, Field(ge=0.1, le=3600)] = 5.0
     """Least time between two writes of the file."""
     half_life_s: Seconds = 600.0
@@ -228,8 +229,9 @@ class CapabilitySettings(Section):
 class ObserveSettings(Section):
     """What is kept of each request while ``mode`` is ``observe``, for the command ``report``."""
 
-    log: Annotated[str, Field(min_length=1)] | None = None
-    """File of one JSON object a line; null keeps observations in memory only."""
+    log: File | None = None
+    """File of one JSON object a line; null keeps observations in memory only. A relative path is one from the folder of
+    the configuration file."""
     max_bytes: Annotated[int, Field(ge=10_000, le=2**40)] = 104_857_600
     """Size at which the file is put aside as ``<log>.1`` and a new one begun."""
     files: Annotated[int, Field(ge=1, le=1000)] = 4
@@ -260,8 +262,9 @@ class Settings(BaseSettings):
     admin_hosts: list[Annotated[str, AfterValidator(dns_name)]] = []
     """Further names under which the admin port may be asked, such as that of an ingress; addresses, names without a dot
     and names inside of a cluster always may."""
-    policy: str
-    """Name of a shipped policy, or a file."""
+    policy: Annotated[str, NamedFile(or_policy=True)]
+    """Name of a shipped policy, or a file. A relative path here is one from the folder of the configuration file; in a
+    variable or an option, from the working directory."""
     mode: Literal["act", "observe"] = "act"
     """``observe`` decides and records, and sends each request to the least loaded replica."""
     discovery: DiscoverySettings | None = None

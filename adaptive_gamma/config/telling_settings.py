@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 from pydantic import Field, SecretStr, field_validator
 
-from adaptive_gamma.config.section import Section
+from adaptive_gamma.config.section import NamedFile, Section
 
 __all__ = ["AccessLogSettings", "TracingSettings"]
 
@@ -21,8 +21,8 @@ class AccessLogSettings(Section):
 
     format: Literal["none", "json", "text"] = "none"
     """Of a line; ``none``: there is no log."""
-    path: Annotated[str, Field(min_length=1)] = "-"
-    """A file, or - for standard output."""
+    path: Annotated[str, Field(min_length=1), NamedFile(no_files=("-",))] = "-"
+    """A file, or - for standard output. A relative path is one from the folder of the configuration file."""
     max_bytes: Annotated[int, Field(ge=10_000, le=2**40)] = 104_857_600
     """Size at which the file is put aside as ``<path>.1`` and a new one begun."""
     files: Annotated[int, Field(ge=1, le=1000)] = 4

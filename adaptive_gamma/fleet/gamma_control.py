@@ -147,7 +147,7 @@ class ReplicaControl:
         self._pending_reason = decision.reason
         _log.info(
             "replica %s: gamma %s is asked for, was %s: %s, predicted gain %+.1f %%, margin %.1f %%",
-            replica.name, ranges_of(wanted), None if gamma is None else ranges_of(gamma), decision.reason,
+            replica.name, ranges_of(wanted), "not known" if gamma is None else ranges_of(gamma), decision.reason,
             100.0 * (decision.gain or 0.0), 100.0 * decision.margin,
         )  # fmt: skip
         try:

@@ -240,7 +240,8 @@ class FleetLearning:
             self._building = None
         self._kept = {**self._kept, **snapshots} if same else {}
         if not same:
-            _log.warning("what was learned is dropped: the policy's name, model, drafter or classes are others now")
+            if any(curve.trials for curve in self.curves().values()):
+                _log.info("learning begins anew: the policy's name, model, drafter or classes are others now")
             if self._file is not None:
                 self._file.ours = False
         self._policy = self._in_force = policy
@@ -372,7 +373,9 @@ class FleetLearning:
         if state.get("format") != STATE_FORMAT:
             self._state_failed("is refused", f"expected the format {STATE_FORMAT}")
         elif state.get("identity") != policy_identity(self._policy):
-            self._state_failed("is refused", "it was learned under another policy or drafter")
+            self.state_failures += 1
+            why = "is of another policy or drafter; learning begins anew, and what it holds is kept beside it"
+            _log.info("the state file %s %s", file.path, why)
         elif isinstance(families := state.get("families"), dict):
             self._kept, file.ours = families, True
             for family in list(self._learners):

@@ -316,8 +316,8 @@ class FleetReplica:
                 )
         gamma = self.commanded_gamma if finding.speculative and self.commanded_gamma is not None else finding.gamma
         if announce and (gamma, finding.speculative) != (state.gamma, state.speculative):
-            pool = {True: "speculative", False: "plain", None: "unknown"}[finding.speculative]
-            _log.info("replica %s: %s, gamma %s, was %s", self.name, pool, gamma, state.gamma)
+            before = "" if state.gamma is None else f", was {state.gamma}"
+            _log.info("replica %s: %s%s", self.name, _gamma_words(finding.speculative, gamma), before)
         self._mismatch = finding.mismatch
         self.own_gamma = finding.gamma if finding.speculative and isinstance(finding.gamma, int) else None
         state.speculative, state.gamma = finding.speculative, gamma
@@ -380,3 +380,11 @@ def _output_fell(previous: EngineReading, reading: EngineReading) -> bool:
         (previous.prompt_tokens, reading.prompt_tokens),
     )
     return any(old is not None and new is not None and new < old for old, new in pairs)
+
+
+def _gamma_words(speculative: bool | None, gamma: GammaSetting | None) -> str:
+    """Of which pool it is, and its gamma."""
+    if speculative is None:
+        return "whether it speculates is not known"
+    pool = "speculative" if speculative else "plain"
+    return f"{pool}, gamma {'not known' if gamma is None else gamma}"

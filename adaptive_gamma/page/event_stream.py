@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from typing import Protocol
 
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from adaptive_gamma.page.feed import Feed
 
-__all__ = ["EventStream", "event"]
+__all__ = ["Connections", "EventStream", "NoConnections", "event"]
 
 _STALL_S = 20.0
 """A reader that takes nothing for this long has gone, though its connection has not."""
@@ -30,6 +30,26 @@ def event(name: str, data: bytes) -> bytes:
     return b"event: %b\ndata: %b\n\n" % (name.encode("ascii"), data)
 
 
+class Connections(Protocol):
+    """Those of the port that streams are asked for on; one is named by the ASGI scope's ``client``."""
+
+    def narrow(self, client: object) -> None:
+        """Hold little for this one, so that it soon shows when its other end takes nothing."""
+
+    def cut(self, client: object) -> None:
+        """Break it: what waits to be written to one that reads nothing would else keep it open."""
+
+
+class NoConnections:
+    """Where there is no port of our own."""
+
+    def narrow(self, client: object) -> None:
+        """There is none."""
+
+    def cut(self, client: object) -> None:
+        """There is none."""
+
+
 class EventStream(Response):
     """Sends what a feed tells until the reader leaves, the feed ends, or the reader has taken nothing for too long.
 
@@ -37,17 +57,14 @@ class EventStream(Response):
 
     Args:
         feed: what is sent; its sections are whole events.
-        cut: breaks the reader's connection, named by the ASGI scope's ``client``: what waits to be written to one
-            that reads nothing would else keep it open.
+        connections: those of the port.
         stall_s: see ``_STALL_S``.
     """
 
-    def __init__(
-        self, feed: Feed, *, cut: Callable[[object], None] = lambda client: None, stall_s: float = _STALL_S
-    ) -> None:
+    def __init__(self, feed: Feed, *, connections: Connections | None = None, stall_s: float = _STALL_S) -> None:
         super().__init__()
         self._feed = feed
-        self._cut = cut
+        self._connections: Connections = NoConnections() if connections is None else connections
         self._stall_s = stall_s
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -55,6 +72,8 @@ class EventStream(Response):
         if listener is None:
             await Response(_FULL, 503, {"Retry-After": "10"}, "text/plain; charset=utf-8")(scope, receive, send)
             return
+
+        self._connections.narrow(scope.get("client"))
 
         async def write() -> bool:
             """Whether the stream came to its own end."""
@@ -75,7 +94,7 @@ class EventStream(Response):
         try:
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             if tasks[1] in done and not tasks[1].result():
-                self._cut(scope.get("client"))
+                self._connections.cut(scope.get("client"))
         finally:
             self._feed.leave(listener)
             for task in tasks:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from typing import Annotated, Any
 
 from fastapi import FastAPI, Query, Response
@@ -12,7 +11,7 @@ from fastapi.responses import JSONResponse
 from adaptive_gamma._version import __version__
 from adaptive_gamma.admin import base_app, paged
 from adaptive_gamma.fleet.learned_page import learned_page
-from adaptive_gamma.page import Feed
+from adaptive_gamma.page import Connections, Feed, NoConnections
 from adaptive_gamma.proxy.data_plane import DataPlane
 from adaptive_gamma.proxy.live_page import add_live_page
 from adaptive_gamma.proxy.live_state import LiveState
@@ -22,15 +21,13 @@ __all__ = ["admin_app", "live_feed"]
 _LINES_IN_ONE_GO = 1000
 
 
-def admin_app(
-    plane: DataPlane, feed: Feed | None = None, cut: Callable[[object], None] = lambda client: None
-) -> FastAPI:
+def admin_app(plane: DataPlane, feed: Feed | None = None, connections: Connections | None = None) -> FastAPI:
     """The application of the admin port.
 
     Args:
         plane: what it tells of.
         feed: what the live page is told; None makes one. Whoever stops the process closes it.
-        cut: breaks the connection of a page that reads nothing of it.
+        connections: those of the port, where it is one of ours: pages that read nothing are cut.
     """
     app = base_app(
         "adaptive-gamma",
@@ -69,7 +66,8 @@ def admin_app(
     async def policy() -> JSONResponse:
         return JSONResponse(_policy_page(plane))
 
-    add_live_page(app, live_feed(plane) if feed is None else feed, cut)
+    page_connections = NoConnections() if connections is None else connections
+    add_live_page(app, live_feed(plane) if feed is None else feed, page_connections)
     return app
 
 

@@ -84,7 +84,7 @@ class ProxyServer:
         """What live pages are told."""
         self.data = DataListener(DataPath(plane), settings.listen)
         try:
-            self.admin = AdminPort(admin_app(plane, self.feed, self._cut_page), settings.admin, settings.admin_hosts)
+            self.admin = AdminPort(admin_app(plane, self.feed, self), settings.admin, settings.admin_hosts)
         except ConfigurationError:
             self.data.abandon()
             raise
@@ -123,7 +123,12 @@ class ProxyServer:
         await self._plane.stop()
         return cut
 
-    def _cut_page(self, client: object) -> None:
+    def narrow(self, client: object) -> None:
+        """Hold little for a client of the admin port."""
+        self.admin.narrow(client)
+
+    def cut(self, client: object) -> None:
+        """Break the connection of a client of the admin port."""
         self.admin.cut(client)
 
     async def _wait_idle(self, grace_s: float) -> None:

@@ -2,26 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from fastapi import FastAPI, Header, Response
 from fastapi.responses import PlainTextResponse, RedirectResponse
 
-from adaptive_gamma.page import PAGE_HEADERS, Asset, EventStream, Feed, asset, live_page
+from adaptive_gamma.page import PAGE_HEADERS, Asset, Connections, EventStream, Feed, asset, live_page
 
 __all__ = ["add_live_page"]
 
 _OTHER_SITES = ("cross-site", "same-site")
 
 
-def add_live_page(app: FastAPI, feed: Feed, cut: Callable[[object], None]) -> None:
+def add_live_page(app: FastAPI, feed: Feed, connections: Connections) -> None:
     """Add the page to an application.
 
     Args:
         app: the application of the admin port.
         feed: what the page is told.
-        cut: breaks the connection of a reader that takes nothing; see ``EventStream``.
+        connections: those of that port.
     """
+
+    @app.get("/", response_class=Response, status_code=307, summary="To the live page", tags=["page"])
+    async def root() -> Response:
+        return RedirectResponse("ui", status_code=307)
 
     @app.get("/ui", response_class=Response, summary="The live page", tags=["page"])
     async def ui(if_none_match: str | None = Header(None)) -> Response:
@@ -44,7 +46,7 @@ def add_live_page(app: FastAPI, feed: Feed, cut: Callable[[object], None]) -> No
     async def events(sec_fetch_site: str | None = Header(None)) -> Response:
         if sec_fetch_site in _OTHER_SITES:  # a page of somebody else could else take up all places for listeners
             return PlainTextResponse("for pages of this port only\n", 403)
-        return EventStream(feed, cut=cut)
+        return EventStream(feed, connections=connections)
 
     @app.get("/ui/{name}", response_class=Response, include_in_schema=False)
     async def file(name: str, if_none_match: str | None = Header(None)) -> Response:

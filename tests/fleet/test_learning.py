@@ -280,7 +280,8 @@ async def test_state_of_another_drafter_or_policy_is_refused(
     again.it.start()
     assert bool(again.it.curves()["chat"].trials) == kept
     assert again.it.state_failures == (0 if kept else 1)
-    assert ("another policy or drafter" in log.text) != kept
+    said = [record.levelname for record in log.records if "another policy or drafter" in record.message]
+    assert said == ([] if kept else ["INFO"])
     await again.hear(0.40, seconds=10)
     await again.it.stop()
     refused = tmp_path / "s.json.refused"
@@ -372,7 +373,7 @@ async def test_another_policy_file_starts_anew_and_a_table_in_the_making_is_drop
     learned = learning.it.curves()["chat"]
     learning.it.reconfigure(LearnSettings(half_life_s=100.0), other_policy("hardware"))
     assert learning.it.curves()["chat"].trials == pytest.approx(learned.trials), "the same drafter and classes"
-    assert "is dropped" not in log.text
+    assert "learning begins anew" not in log.text
     swapped = len(learning.swapped)
     for _ in range(30):
         learning.it.note_acceptance(replica(), "chat", report(0.1, drafts=50))
@@ -383,7 +384,14 @@ async def test_another_policy_file_starts_anew_and_a_table_in_the_making_is_drop
     assert len(learning.swapped) == swapped
     assert learning.it.in_force is other
     assert learning.it.curves()["chat"].trials == ()
-    assert "what was learned is dropped" in log.text
+    [told] = [record for record in log.records if "learning begins anew" in record.message]
+    assert told.levelname == "INFO", "a new policy was asked for"
+
+
+async def test_nothing_is_said_of_what_was_learned_where_nothing_was(log: pytest.LogCaptureFixture) -> None:
+    learning = Learning()
+    learning.it.reconfigure(LearnSettings(), other_policy("classes"))
+    assert not log.records
 
 
 async def test_the_loop_looks_by_itself() -> None:

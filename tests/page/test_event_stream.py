@@ -43,6 +43,19 @@ class Reader:
                 await self.came.wait()
 
 
+class Told:
+    """Connections that note what is asked of them."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[str, object]] = []
+
+    def narrow(self, client: object) -> None:
+        self.calls.append(("narrow", client))
+
+    def cut(self, client: object) -> None:
+        self.calls.append(("cut", client))
+
+
 async def sections() -> dict[str, bytes]:
     return {"policy": event("policy", b'{"a":1}'), "state": event("state", b'{"b":2}')}
 
@@ -101,12 +114,12 @@ async def test_one_who_takes_nothing_is_cut() -> None:
         return {"state": event("state", b"%d" % next(numbers))}
 
     feed, reader = Feed(counting, interval_s=0.001), Reader()
-    cut: list[object] = []
-    task = asyncio.create_task(EventStream(feed, cut=cut.append, stall_s=0.05)(SCOPE, reader.receive, reader.send))
+    told = Told()
+    task = asyncio.create_task(EventStream(feed, connections=told, stall_s=0.05)(SCOPE, reader.receive, reader.send))
     await reader.until(b"state")
     reader.stuck = asyncio.Event()
     await ended(task)
-    assert cut == [("127.0.0.1", 4)]
+    assert told.calls == [("narrow", ("127.0.0.1", 4)), ("cut", ("127.0.0.1", 4))]
     assert feed.listeners == 0
 
 

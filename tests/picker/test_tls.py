@@ -89,7 +89,8 @@ def test_files_that_are_no_certificates(tmp_path: Path) -> None:
         (["--tls", "files", "--cert", "x"], "files needs both"),
         (["--cert", "x", "--key", "y"], "files needs both"),
         (["--listen", "nowhere"], "--listen"),
-        (["--listen", "203.0.113.1:9002", "--tls", "off"], "cannot listen"),
+        (["--listen", "203.0.113.1:9002", "--tls", "off"], "this machine has no such address"),
+        (["--admin", "203.0.113.1:9090"], "--admin: admin: cannot listen on 203.0.113.1:9090: "),
     ],
 )
 def test_the_command_says_what_is_wrong(tmp_path: Path, options: list[str], said: str) -> None:

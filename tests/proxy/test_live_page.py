@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import itertools
 import json
+import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
 
-from adaptive_gamma.page import PAGE_HEADERS
+from adaptive_gamma.page import PAGE_HEADERS, EventStream
 from adaptive_gamma.page.feed import Feed
 from adaptive_gamma.proxy.live_state import DECISIONS_SHOWN, LiveState
 from tests.support.gated_engine import DEADLINE_S, EngineExchange, GatedEngine, until
@@ -93,6 +94,12 @@ async def test_the_page_and_its_files() -> None:
             assert (await proxy.admin(path)).status == 404
         moved = await proxy.admin("/ui/")
         assert (moved.status, moved.one("location")) == (308, "../ui")
+
+
+async def test_the_root_leads_to_the_page() -> None:
+    async with GatedEngine() as engine, running_proxy([engine]) as proxy:
+        moved = await proxy.admin("/")
+        assert (moved.status, moved.one("location")) == (307, "ui")
 
 
 async def test_a_file_that_has_not_changed_is_not_sent_again() -> None:
@@ -277,10 +284,44 @@ async def test_a_slow_reader_holds_up_neither_others_nor_memory(monkeypatch: pyt
             while (await page.state())["made"] < before + 20:
                 continue
             assert (await proxy.ask(post())).status == 200
-            [held] = [each for each in proxy.server.admin.connections if each.transport.get_write_buffer_size()]
-            assert held.transport.get_write_buffer_size() < 3 * len(large)
+            held = [each.transport.get_write_buffer_size() for each in proxy.server.admin.connections]
+            assert 0 < max(held) < 3 * len(large)
         stuck.transport.abort()
         await until(lambda: feed_of(proxy).listeners == 0, "both have left")
+
+
+async def test_a_reader_that_takes_nothing_gives_its_place_up_after_little(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The system keeps megabytes for a socket; what is sent to a page is held to a few ticks of it."""
+    monkeypatch.setattr(EventStream.__init__, "__kwdefaults__", {"connections": None, "stall_s": 0.2})
+    sent = 0
+
+    async def sections(self: LiveState) -> dict[str, bytes]:
+        nonlocal sent
+        sent += 4096
+        return {"state": b"event: state\ndata: %b%d\n\n" % (b"x" * 4080, sent)}
+
+    monkeypatch.setattr(LiveState, "sections", sections)
+    async with GatedEngine() as engine, running_proxy([engine]) as proxy:
+        feed = feed_of(proxy)
+        feed._interval_s = 0.002
+        with socket.create_connection(("127.0.0.1", proxy.server.admin.port)) as stuck:
+            stuck.sendall(REQUEST % b"")
+            await until(lambda: feed.listeners == 1, "it listens")
+            sent = 0
+            [connection] = proxy.server.admin.connections
+            taken = 0
+
+            def full() -> bool:
+                nonlocal taken
+                taken = sent
+                return bool(connection.transport.get_write_buffer_size())
+
+            await until(full, "nothing more goes out")
+            assert taken < 600_000, "a hundred ticks of a large fleet, not thousands"
+            await until(lambda: feed.listeners == 0, "its place is free")
+            await until(lambda: not proxy.server.admin.connections, "and its connection is broken")
+        async with page_of(proxy) as page:
+            assert b"200 OK" in page.head
 
 
 # -- the end -----------------------------------------------------------------------------------------------------------

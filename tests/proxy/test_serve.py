@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 
 from adaptive_gamma.policy import find_policy
@@ -266,6 +267,29 @@ async def test_two_names_of_one_port_are_told_and_exit_2(tmp_path: Path) -> None
         port = probe.getsockname()[1]
     text = await _refused(tmp_path, listen=f"localhost:{port}", admin=f"127.0.0.1:{port}")
     assert f"admin: cannot listen on 127.0.0.1:{port}: " in text
+
+
+@pytest.mark.parametrize("key", ["listen", "admin"])
+async def test_a_port_that_is_taken_is_told_with_the_file_the_key_and_the_way_out(tmp_path: Path, key: str) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        text = await _refused(tmp_path, **{key: address})
+        begin = f"{tmp_path / 'c.yaml'}: {key}: cannot listen on {address}: Address already in use: "
+        assert begin + "another process, or another port of this one, is there; stop it or give another port" in text
+
+
+async def test_an_address_of_another_machine_is_told_with_the_way_out(tmp_path: Path) -> None:
+    text = await _refused(tmp_path, listen="203.0.113.1:8080")
+    assert f"{tmp_path / 'c.yaml'}: listen: cannot listen on 203.0.113.1:8080: " in text
+    assert "0.0.0.0 is every address it has" in text
+
+
+async def test_a_name_that_is_no_address_is_told_with_the_way_out(tmp_path: Path) -> None:
+    text = await _refused(tmp_path, admin="no-such-host.invalid:9090")
+    assert f"{tmp_path / 'c.yaml'}: admin: cannot listen on no-such-host.invalid:9090: " in text
+    assert "give a name that this machine resolves" in text
 
 
 async def test_wrong_policy_name_is_told_with_the_file_and_key(tmp_path: Path) -> None:

@@ -161,3 +161,5 @@ async def serve(
             process.kill()
         await process.wait()
         await reader
+    nothing = [line for line in served.lines if re.search(r"\bNone\b", line)]
+    assert not nothing, f"a log line tells its reader of None: {nothing}"

@@ -10,11 +10,12 @@ from typing import Any
 
 import grpc
 
+from adaptive_gamma.admin import bind
 from adaptive_gamma.envoy.picker.health import HealthService
 from adaptive_gamma.envoy.picker.picker import Picker
 from adaptive_gamma.envoy.picker.stream import ResponseSide, is_envoy, until_picked, whole
 from adaptive_gamma.envoy.picker.wire import EXT_PROC_SERVICE, HEALTH_SERVICE
-from adaptive_gamma.errors import ConfigurationError
+from adaptive_gamma.errors import AddressError, ConfigurationError
 
 __all__ = ["PickerServer"]
 
@@ -78,14 +79,22 @@ class PickerServer:
             else:
                 self.port = server.add_secure_port(self._address, self._credentials)
         except RuntimeError as error:
-            raise ConfigurationError("--listen", "", f"cannot listen on {self._address}: {error}") from error
+            raise self._refusal(str(error)) from error
         if not self.port:
-            raise ConfigurationError("--listen", "", f"cannot listen on {self._address}")
+            raise self._refusal("the address cannot be had")
         await self.picker.look_up()
         await self.picker.fleet.start()
         await server.start()
         self._server = server
         self._tasks = [asyncio.get_running_loop().create_task(self._look_up(), name="look up")]
+
+    def _refusal(self, said: str) -> ConfigurationError:
+        """Why there is no port, which grpc does not tell: what a socket of our own meets there."""
+        try:
+            bind(self._address, "").close()
+        except AddressError as error:
+            return ConfigurationError("--listen", "", error.problem)
+        return ConfigurationError("--listen", "", f"cannot listen on {self._address}: {said}")
 
     async def stop(self, *, linger_s: float, grace_s: float) -> int:
         """Stop being asked, answer for ``linger_s`` those who have not noticed, finish what is open; how many
