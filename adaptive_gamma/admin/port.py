@@ -21,8 +21,8 @@ BACKLOG = 4096
 _NARROW_BYTES = 16_384
 _WAYS_OUT = {
     errno.EADDRINUSE: "another process, or another port of this one, is there; stop it or give another port",
-    errno.EADDRNOTAVAIL: "this machine has no such address; 127.0.0.1 is reached from this machine only, 0.0.0.0 is every "
-    "address it has",
+    errno.EADDRNOTAVAIL: "this machine has no such address; 127.0.0.1 is reached from this machine only, 0.0.0.0 is "
+    "every address it has",
     errno.EACCES: "ports below 1024 need a right of their own; give one from 1024 on",
 }
 

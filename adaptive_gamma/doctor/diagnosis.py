@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
 from adaptive_gamma.doctor.case import Case
 from adaptive_gamma.doctor.checks import CHECKS, Check
 from adaptive_gamma.doctor.finding import Finding, Unseen
 from adaptive_gamma.doctor.gather.unreadable import Unreadable
+from adaptive_gamma.doctor.looked import idle_checks, looked_over
 
 __all__ = ["SCHEMA", "Diagnosis", "Verdict", "diagnose"]
 
@@ -27,6 +28,17 @@ class Diagnosis:
     unseen: tuple[Unseen, ...]
     unreadable: tuple[Unreadable, ...]
     looked_at: tuple[str, ...]
+    seen: tuple[str, ...] = ()
+    """A line for each of them: what it is, how much was seen of it."""
+    checks: int = 0
+    """Checks that there are."""
+    idle: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Names of checks that nothing was given for, by what is lacking."""
+
+    @property
+    def ran(self) -> int:
+        """Checks that had something to look at."""
+        return self.checks - sum(map(len, self.idle.values()))
 
     @property
     def verdict(self) -> Verdict:
@@ -50,6 +62,12 @@ class Diagnosis:
             "findings": [finding.to_json() for finding in self.findings],
             "unreadable": [each.to_json() for each in self.unreadable],
             "not_looked_at": [each.to_json() for each in self.unseen],
+            "seen": list(self.seen),
+            "checks": {
+                "all": self.checks,
+                "ran": self.ran,
+                "did_not_run": [{"checks": list(names), "why": why} for why, names in self.idle.items()],
+            },
         }
 
 
@@ -61,7 +79,7 @@ def diagnose(
     ``unreadable`` and ``unseen`` are what was found missing before, while gathering and joining.
     """
     findings: list[Finding] = []
-    missing = list(unseen)
+    missing, checks = list(unseen), tuple(checks)
     for check in checks:
         for said in check.look(case):
             if isinstance(said, Finding):
@@ -69,4 +87,7 @@ def diagnose(
             else:
                 missing.append(said)
     findings.sort(key=lambda finding: _SEVERITIES.index(finding.severity))
-    return Diagnosis(tuple(findings), tuple(dict.fromkeys(missing)), tuple(unreadable), case.looked_at)
+    return Diagnosis(
+        tuple(findings), tuple(dict.fromkeys(missing)), tuple(unreadable), case.looked_at,
+        looked_over(case), len(checks), idle_checks(case, checks),
+    )  # fmt: skip

@@ -35,6 +35,13 @@ def _lines(diagnosis: Diagnosis) -> Iterator[str]:
         for (subject, why), checks in alike.items():
             yield from _wrapped(f"- {', '.join(checks)}: {why} [{subject}]", "  ")
         yield ""
+    if diagnosis.seen:
+        yield "Looked over:"
+        for line in diagnosis.seen:
+            yield from _wrapped(f"- {line}", "  ")
+        for why, names in diagnosis.idle.items():
+            yield from _wrapped(f"- did not run: {', '.join(names)}: {why}", "  ")
+        yield ""
     yield _verdict(diagnosis)
 
 
@@ -61,7 +68,8 @@ def _verdict(diagnosis: Diagnosis) -> str:
         return "Could not look." if not looked else f"Nothing found in {what}, and not all could be looked at."
     if diagnosis.verdict == "clean":
         notes = f" ({_many(counts['note'], 'note')})" if counts["note"] else ""
-        return f"Clean: nothing found in {what}{notes}."
+        ran = f"{diagnosis.ran} of {_many(diagnosis.checks, 'check')}"
+        return f"Clean: {ran} ran over {what} and found nothing{notes}."
     parts = [_many(count, mark) for mark, count in counts.items() if count]
     return f"Found in {what}: {', '.join(parts)}."
 

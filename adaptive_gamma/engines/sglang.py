@@ -23,7 +23,7 @@ import math
 from collections.abc import Mapping
 
 from adaptive_gamma.engines._acceptance import believed_acceptance, count, counts
-from adaptive_gamma.engines._bounds import believed_gamma, request_count, share
+from adaptive_gamma.engines._bounds import LARGEST_COUNT, believed_gamma, request_count, share
 from adaptive_gamma.engines._exposition import Exposition, read_exposition
 from adaptive_gamma.engines._speculation import counter
 from adaptive_gamma.engines.reading import EngineReading, RequestAcceptance, StreamAsk
@@ -146,7 +146,7 @@ def _over_ranks(page: Exposition, name: str) -> float | None:
     """The sum over data-parallel ranks, for each the largest of what its workers say."""
     by_rank: dict[str, float] = {}
     for sample in page.samples(name):
-        if not 0 <= sample.value < math.inf:
+        if not 0 <= sample.value <= LARGEST_COUNT:
             return None
         rank = sample.labels.get("dp_rank", "")
         by_rank[rank] = max(by_rank.get(rank, 0.0), sample.value)

@@ -218,4 +218,6 @@ def _kv_tokens(page: Exposition) -> int | None:
 
 def _awake(page: Exposition) -> bool | None:
     states = [sample.value for sample in page.samples(*_SLEEP) if sample.labels.get("sleep_state") == "awake"]
-    return all(value > 0 for value in states) if states else None
+    if not states or not all(0 <= value <= 1 for value in states):  # NaN is neither asleep nor awake
+        return None
+    return all(value > 0 for value in states)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import logging
+import math
 import threading
 from collections import deque
 from collections.abc import Callable
@@ -65,6 +66,8 @@ class LineWriter:
         self._wake = threading.Condition()
         self._closing = False
         self._failing = False
+        self._overfull = False
+        """Whether the sink is over its size because no new one could be begun."""
         self._batch: bytes = b""
         """Lines of which the sink may have a part; empty when it has all."""
         self._sent = 0
@@ -138,18 +141,11 @@ class LineWriter:
                 lines.append(self._dropped_line(dropped))
             size = self._sink.size
             room = self._sink.max_bytes - size - sum(len(line) + 1 for line in lines)
-            taken = 0
-            with self._wake:
-                while self._waiting and taken < _BATCH:
-                    length = len(self._waiting[0]) + 1
-                    if length > room and (size or lines):
-                        break
-                    room -= length
-                    taken += 1
-                    lines.append(self._waiting.popleft())
+            taken = self._take(lines, room, size)
             if not taken and self._waiting:
-                self._sink.begin_anew()
-                return True
+                if self._put_aside():
+                    return True
+                taken = self._take(lines, math.inf, size)
             self._told += dropped
             self._batch, self._sent, self._halves = b"\n".join([*lines, b""]), 0, taken
         while self._sent < len(self._batch):
@@ -157,6 +153,38 @@ class LineWriter:
         self.written += self._halves
         self._batch, self._sent, self._halves = b"", 0, 0
         return closing or len(self._waiting) >= _BATCH
+
+    def _take(self, lines: list[bytes], room: float, size: int) -> int:
+        """Move lines that are waiting into ``lines``, as many as there is room for and a batch may have; how many."""
+        taken = 0
+        with self._wake:
+            while self._waiting and taken < _BATCH:
+                length = len(self._waiting[0]) + 1
+                if length > room and (size or lines):
+                    break
+                room -= length
+                taken += 1
+                lines.append(self._waiting.popleft())
+        return taken
+
+    def _put_aside(self) -> bool:
+        """Begin a new file; where that cannot be, lines go on into the one there is, which is told once."""
+        try:
+            self._sink.begin_anew()
+        except OSError as error:
+            self.errors += 1
+            if not self._overfull:
+                self._overfull = True
+                _log.error(
+                    "%s is full and cannot be put aside: %s; it grows until that is mended",
+                    self.name,
+                    error.strerror or errno.errorcode.get(error.errno or 0, str(error)),
+                )
+            return False
+        if self._overfull:
+            self._overfull = False
+            _log.warning("%s is put aside at its size again", self.name)
+        return True
 
     def _failed(self, error: OSError) -> None:
         self.errors += 1

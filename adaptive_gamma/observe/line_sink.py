@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import math
 import os
 import select
@@ -30,7 +31,7 @@ class LineSink(Protocol):
         """Size at which a new one is begun."""
 
     def begin_anew(self) -> None:
-        """Put aside what is there."""
+        """Put aside what is there. Where that raises OSError, what is there can still be written to."""
 
     def write(self, data: bytes) -> int:
         """Write as much as goes; the number of bytes."""
@@ -71,6 +72,9 @@ class FileSink:
 
     def begin_anew(self) -> None:
         aside = [self.path, *(self._aside(n) for n in range(1, self.files))]
+        for path in (*aside, self._aside(self.files)):
+            if path.is_dir():  # which would be moved along as if it were ours, until it stands in the way
+                raise IsADirectoryError(errno.EISDIR, f"{path.name} is a directory", str(path))
         beyond = self.files
         while beyond > 1 and self._aside(beyond).exists():
             self._aside(beyond).unlink()

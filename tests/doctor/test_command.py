@@ -43,7 +43,12 @@ def test_text_of_a_clean_log_says_what_was_not_looked_at() -> None:
     assert result.exit_code == 0
     assert "Not looked at:\n" in result.stdout
     assert "--plain-log" in result.stdout
-    assert result.stdout.endswith("Clean: nothing found in 1 input.\n")
+    text = " ".join(result.stdout.split())
+    assert "Looked over: - " in text
+    assert "0.33.0-dflash-clean.log: log of vllm 0.33.0, speculative, gamma " in text
+    assert "- did not run: bench prompts, bench: no benchmark was given (--bench)" in text
+    assert "- did not run: reading: no running server was given (--url)" in text
+    assert text.endswith("Clean: 18 of 26 checks ran over 1 input and found nothing.")
 
 
 def test_text_of_what_cannot_be_read() -> None:
@@ -74,7 +79,7 @@ def test_wrong_usage() -> None:
 
 def test_json_is_of_one_shape() -> None:
     _, said = doctor("--log", log("0.33.0-table-zero"))
-    assert list(said) == ["schema", "verdict", "looked_at", "findings", "unreadable", "not_looked_at"]
+    assert list(said) == ["schema", "verdict", "looked_at", "findings", "unreadable", "not_looked_at", "seen", "checks"]
     assert said["schema"] == SCHEMA
     (finding,) = said["findings"]
     assert list(finding) == ["code", "severity", "subject", "title", "evidence", "cause", "cost", "fix"]

@@ -342,3 +342,29 @@ async def test_too_little_is_no_evidence() -> None:
         code, said = await run("--url", spec, "--plain-url", plain)
     assert code == 0
     assert any("too little was decoded" in each["why"] for each in said["not_looked_at"])
+
+
+@pytest.mark.parametrize(
+    ("which", "lost"),
+    [("", "its load, its tokens, its drafts"), ("generation", "its tokens"), ("spec_decode", "its drafts")],
+)
+@pytest.mark.parametrize("value", ["NaN", "+Inf", "-1"])
+async def test_a_page_whose_values_are_no_numbers_is_not_clean(which: str, lost: str, value: str) -> None:
+    lines = vllm_page().decode().splitlines()
+    page = "\n".join(f"{line.rpartition(' ')[0]} {value}" if which in line else line for line in lines) + "\n"
+    async with ScriptedEngine() as engine:
+        engine.page("/v1/models", models().decode())
+        engine.page("/metrics", page)
+        code, said = await run("--url", engine.url)
+    assert (code, said["verdict"], said["findings"]) == (2, "could_not_look", [])
+    assert f"tells no number of {lost}: " in said["unreadable"][0]["reason"]
+
+
+async def test_what_was_looked_over_is_said() -> None:
+    async with ScriptedEngine() as engine:
+        engine.page("/v1/models", models().decode())
+        engine.page("/metrics", vllm_page().decode())
+        _, said = await run("--url", engine.url)
+    [seen] = said["seen"]
+    assert seen == f"{engine.url}: vllm, speculative, gamma 3; metrics read once, at most 2 requests running"
+    assert said["checks"]["all"] == said["checks"]["ran"] + sum(len(e["checks"]) for e in said["checks"]["did_not_run"])

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -282,3 +283,15 @@ def test_a_position_nothing_was_drafted_at_may_have_no_series() -> None:
     assert reading.speculation is not None
     assert reading.speculation.drafted_per_position == (1042, 900, 0)
     assert read(pages.VLLM_0_33).scheduled_gamma is None
+
+
+@pytest.mark.parametrize("value", ["NaN", "+Inf", "-Inf", "-1", "7"])
+def test_a_page_without_one_number_is_all_unknown(value: str) -> None:
+    """Such a server is neither idle nor asleep, and nothing was drafted or not: nobody knows."""
+    text = re.sub(r" [0-9.e+-]+$", f" {value}", pages.VLLM_0_33, flags=re.M)
+    seen = read(text)
+    assert seen.awake is None
+    if value != "7":
+        assert (seen.running, seen.waiting, seen.kv_usage, seen.speculation) == (None, None, None, None)
+        assert (seen.generation_tokens, seen.prompt_tokens, seen.inter_token_latency) == (None, None, None)
+        assert (seen.first_tokens, seen.engine_steps, seen.started_at) == (None, None, None)

@@ -89,6 +89,33 @@ def test_a_torn_line_of_a_process_that_died_stays_apart(tmp_path: Path) -> None:
     assert json.loads(lines[2])["n"] == 2
 
 
+@pytest.mark.parametrize("in_the_way", ["log.1", "log.2", "log.3"])
+def test_a_directory_in_the_way_of_rotation_is_told_once_and_no_line_is_lost(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, in_the_way: str
+) -> None:
+    (tmp_path / in_the_way).mkdir()
+    (tmp_path / in_the_way / "kept").touch()
+    log = made(tmp_path / "log", max_bytes=1000, files=3)
+    for n in range(3):
+        for number in range(100 * n, 100 * n + 100):
+            log.add(line(number, 50))
+        _written(log, 100 * n + 100)
+    assert numbers(tmp_path / "log") == list(range(300)), "lines go on into the file"
+    assert (log.dropped, log.waiting) == (0, 0)
+    assert log.errors >= 3
+    [told] = caplog.records
+    assert told.levelname == "ERROR"
+    assert f"{tmp_path / 'log'} is full and cannot be put aside: {in_the_way} is a directory" in told.message
+    assert (tmp_path / in_the_way / "kept").exists()
+
+    (tmp_path / in_the_way / "kept").unlink()
+    (tmp_path / in_the_way).rmdir()
+    log.add(line(300, 50))
+    assert log.close() == 0
+    assert numbers(tmp_path / "log.1", tmp_path / "log") == list(range(301))
+    assert "is put aside at its size again" in caplog.text
+
+
 def test_a_file_moved_away_by_others_is_begun_anew(tmp_path: Path) -> None:
     log = made(tmp_path / "log")
     log.add(line(0))

@@ -171,3 +171,26 @@ def test_whatever_json_comes_it_is_read_or_refused(value: object) -> None:
             read_answer(json.dumps(body).encode(), asked_for_others=True)
         except ProtocolError:
             continue
+
+
+@pytest.mark.parametrize("chat", [True, False])
+@pytest.mark.parametrize("place", ["token", "others"])
+@pytest.mark.parametrize("wrong", ["NaN", "0.5", "Infinity", "1" + "0" * 400])
+def test_what_no_log_probability_can_be_is_refused(chat: bool, place: str, wrong: str) -> None:
+    figure, other = (wrong, "-0.1") if place == "token" else ("-0.1", wrong)
+    if chat:
+        entry = f'{{"token": "a", "logprob": {figure}, "top_logprobs": [{{"token": "b", "logprob": {other}}}]}}'
+        choice = f'{{"message": {{"content": "a"}}, "logprobs": {{"content": [{entry}]}}}}'
+    else:
+        listed = f'"tokens": ["a"], "token_logprobs": [{figure}], "top_logprobs": [{{"b": {other}}}]'
+        choice = f'{{"text": "a", "logprobs": {{{listed}}}}}'
+    with pytest.raises(ProtocolError, match=r"answered with a log-probability of .*they are at most 0"):
+        read_answer(f'{{"choices": [{choice}]}}'.encode(), asked_for_others=True)
+
+
+@pytest.mark.parametrize("none", ["null", "-9999.0e3", "-Infinity"])
+def test_what_stands_for_no_figure_is_none(none: str) -> None:
+    body = f'{{"choices": [{{"text": "a", "logprobs": {{"tokens": ["a"], "token_logprobs": [{none}]}}}}]}}'
+    answer = read_answer(body.encode(), asked_for_others=True)
+    assert answer.tokens is not None
+    assert answer.tokens[0].logprob is None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -15,6 +14,8 @@ __all__ = ["Token", "WholeAnswer", "read_answer"]
 
 _LEAST_LOGPROB = -1e4
 """Engines write -9999 or less for a token they have no figure of."""
+_ROUNDING = 1e-6
+"""By so much a probability of 1 may be exceeded in single precision."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,10 +129,17 @@ def _token(text: bytes, figure: object, others: list[tuple[bytes, float]], asked
 
 
 def _logprob(value: object) -> float | None:
+    """None where the engine gave no figure, or one that stands for none.
+
+    Raises ProtocolError for what no logarithm of a probability can be: judged by it, a broken engine would look right.
+    """
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
-    number = float(value)
-    return number if math.isfinite(number) and _LEAST_LOGPROB < number <= 1e-6 else None
+    if value != value or value > _ROUNDING:  # NaN is no number; an integer may be larger than any float
+        raise ProtocolError(
+            f"answered with a log-probability of {fit_to_show(str(value))}, which none can be: they are at most 0"
+        )
+    return float(value) if value > _LEAST_LOGPROB else None
 
 
 def _bytes_of(entry: Mapping[str, Any]) -> bytes:

@@ -86,7 +86,9 @@ def _known(gamma: int | None) -> str:
     return "not known" if gamma is None else str(gamma)
 
 
-BENCH_PROMPTS = Check("bench prompts", "Was the benchmark run on real text?", ("bench_on_made_up_prompts",), _prompts)
+BENCH_PROMPTS = Check(
+    "bench prompts", "Was the benchmark run on real text?", ("bench_on_made_up_prompts",), _prompts, "bench"
+)
 BENCH_LOSING = Check(
-    "bench", "Is speculation slower than none in the benchmark?", ("bench_speculation_losing",), _losing
+    "bench", "Is speculation slower than none in the benchmark?", ("bench_speculation_losing",), _losing, "bench"
 )

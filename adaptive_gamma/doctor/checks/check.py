@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Literal, TypeAlias
 
 from adaptive_gamma.doctor.case import Case
 from adaptive_gamma.doctor.finding import Finding, Unseen
 
-__all__ = ["Check", "Said"]
+__all__ = ["Check", "Need", "Said"]
 
 Said: TypeAlias = Finding | Unseen
+Need: TypeAlias = Literal["log", "server", "bench", "plain"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,3 +27,5 @@ class Check:
     question: str
     codes: tuple[str, ...]
     look: Callable[[Case], Iterator[Said]]
+    needs: Need | None = None
+    """Without this there is nothing that it could look at; None: logs and servers both tell of it."""

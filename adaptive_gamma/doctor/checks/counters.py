@@ -163,5 +163,5 @@ COUNTED_AS_DRAFTED = Check(
     _counted_as_drafted,
 )  # fmt: skip
 RESTARTS = Check("restarts", "Did the server begin anew?", ("counters_reset", "restarted"), _restarts)
-DIED = Check("life", "Did the engine die?", ("engine_died",), _died)
-READING = Check("reading", "Does reading the metrics change them?", ("reading_has_effects",), _reading)
+DIED = Check("life", "Did the engine die?", ("engine_died",), _died, "log")
+READING = Check("reading", "Does reading the metrics change them?", ("reading_has_effects",), _reading, "server")

@@ -211,11 +211,11 @@ def _runtime(case: Case) -> Iterator[Said]:
 
 NO_GRAPHS = Check("graphs", "Does the model run in CUDA graphs while it speculates?", ("no_cuda_graphs",), _no_graphs)
 PARTIAL_GRAPHS = Check(
-    "graph mode", "Was the graph mode taken down, and by what?", ("graph_mode_downgraded",), _partial
+    "graph mode", "Was the graph mode taken down, and by what?", ("graph_mode_downgraded",), _partial, "log"
 )
 DRAFTER_EAGER = Check(
-    "drafter graphs", "Does the drafter run in CUDA graphs?", ("drafter_without_graphs",), _drafter_eager
+    "drafter graphs", "Does the drafter run in CUDA graphs?", ("drafter_without_graphs",), _drafter_eager, "log"
 )
 RUNTIME_MODES = Check(
-    "steps in graphs", "Do steps run in the graphs that were captured?", ("steps_outside_graphs",), _runtime
+    "steps in graphs", "Do steps run in the graphs that were captured?", ("steps_outside_graphs",), _runtime, "log"
 )

@@ -174,7 +174,11 @@ def _never_drafts(case: Case) -> Iterator[Said]:
 
 
 STEP_TIME = Check(
-    "step time", "Does a speculative step take longer than its drafts explain?", ("step_time_near_eager",), _step_time
+    "step time",
+    "Does a speculative step take longer than its drafts explain?",
+    ("step_time_near_eager",),
+    _step_time,
+    "plain",
 )
-LOSING = Check("losing", "Is speculation slower than none right now?", ("speculation_losing",), _losing)
+LOSING = Check("losing", "Is speculation slower than none right now?", ("speculation_losing",), _losing, "plain")
 NEVER_DRAFTS = Check("drafting", "Does a loaded drafter ever draft?", ("never_drafts",), _never_drafts)

@@ -160,7 +160,10 @@ SIDE_BY_SIDE_GRAPHS = Check(
     "Does the plain server capture what the speculative one does not?",
     ("graphs_lost_to_speculation",),
     _graphs,
+    "plain",
 )
-KV_CACHE = Check("KV cache", "How much of the KV cache is the drafter's?", ("kv_lost_to_drafter",), _kv_cache)
+KV_CACHE = Check("KV cache", "How much of the KV cache is the drafter's?", ("kv_lost_to_drafter",), _kv_cache, "plain")
 CONTEXT = Check("context", "Does the drafter cut the context?", ("context_cut_by_drafter",), _context)
-BACKENDS = Check("backends", "Do both servers attend by the same backend?", ("attention_backends_differ",), _backends)
+BACKENDS = Check(
+    "backends", "Do both servers attend by the same backend?", ("attention_backends_differ",), _backends, "plain"
+)

@@ -61,8 +61,26 @@ def left_unread(server: ServerEvidence) -> Unreadable | None:
     """Why a server that is there told nothing of what it does, or None where it did or has its metrics off."""
     words = ENGINES.get(server.engine or "")
     if words is None or words.page_is_read:
-        return None
+        return None if server.last is None else _without_numbers(server, server.last)
     return Unreadable(server.url, f"is {words.title}; its metrics are not read, as reading takes them from others")
+
+
+def _without_numbers(server: ServerEvidence, last: EngineReading) -> Unreadable | None:
+    """Which figures of a page are no numbers: nothing that rests on them can be called clean."""
+    lost = []
+    if last.running is None and last.waiting is None:
+        lost.append("its load")
+    if last.generation_tokens is None:
+        lost.append("its tokens")
+    if server.engine == "vllm" and last.speculative and last.speculation is None:
+        lost.append("its drafts")
+    if not lost:
+        return None
+    return Unreadable(
+        server.url,
+        f"tells no number of {', '.join(lost)}: the series are missing, or NaN, infinite or negative; what rests on "
+        "them cannot be checked",
+    )
 
 
 async def look_at_server(
