@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import socket
 import sys
 import threading
 from typing import Any
@@ -162,6 +164,25 @@ async def test_a_collector_that_hangs_or_refuses_costs_spans_and_nothing_else(ca
     assert 'adaptive_gamma_trace_spans_total{result="failed"} 5.0' in page
     assert 'adaptive_gamma_trace_spans_total{result="dropped"} 1.0' in page
     assert "hush" not in caplog.text
+
+
+async def test_a_collector_that_is_down_costs_spans_and_nothing_else() -> None:
+    with socket.socket() as nobody:
+        nobody.bind(("127.0.0.1", 0))  # bound and not listening: connections are refused
+        endpoint = f"http://127.0.0.1:{nobody.getsockname()[1]}/v1/traces"
+        async with (
+            GatedEngine(answer_json()) as engine,
+            running_proxy([engine], tracing={"endpoint": endpoint, "timeout_s": 0.2}) as proxy,
+        ):
+            tracer = proxy.plane.telling._tracer
+            assert tracer is not None
+            for _ in range(5):
+                assert (await proxy.ask(post())).status == 200
+            await until(lambda: tracer.counts()["failed"] == 5, "all are counted as failed")
+            page = (await proxy.admin("/metrics")).body.decode()
+            status = json.loads((await proxy.admin("/status")).body)["telling"]["tracing"]
+    assert 'adaptive_gamma_trace_spans_total{result="failed"} 5.0' in page
+    assert status["failed"] == 5
 
 
 async def test_the_library_that_is_not_there_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
