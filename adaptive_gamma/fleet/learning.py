@@ -373,9 +373,7 @@ class FleetLearning:
         if state.get("format") != STATE_FORMAT:
             self._state_failed("is refused", f"expected the format {STATE_FORMAT}")
         elif state.get("identity") != policy_identity(self._policy):
-            self.state_failures += 1
-            why = "is of another policy or drafter; learning begins anew, and what it holds is kept beside it"
-            _log.info("the state file %s %s", file.path, why)
+            self._state_failed("is kept beside", "it is of another policy or drafter", logging.INFO)
         elif isinstance(families := state.get("families"), dict):
             self._kept, file.ours = families, True
             for family in list(self._learners):
@@ -386,11 +384,9 @@ class FleetLearning:
 
     def _restore(self, family: str, learner: AcceptanceLearner, prior: FamilyPrior) -> None:
         """Go on from what the state file holds of a family, if it does."""
-        kept = dict(self._kept)
-        state = kept.pop(family, None)
-        if state is None:
+        if (state := self._kept.get(family)) is None:
             return
-        self._kept = kept
+        self._kept = {name: kept for name, kept in self._kept.items() if name != family}
         try:
             if not isinstance(state, dict) or state.get("prior") != prior.digest:
                 raise ValueError("another prior was believed of it")
@@ -398,6 +394,6 @@ class FleetLearning:
         except (ValueError, LookupError, TypeError) as error:
             self._state_failed(f"is refused for the drafter {family}", error)
 
-    def _state_failed(self, what: str, why: object) -> None:
+    def _state_failed(self, what: str, why: object, level: int = logging.WARNING) -> None:
         self.state_failures += 1
-        _log.warning("the state file %s %s: %s", self._settings.state_file, what, why)
+        _log.log(level, "the state file %s %s: %s", self._settings.state_file, what, why)
