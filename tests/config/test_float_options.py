@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import click
 import pytest
 
-from adaptive_gamma.cli import _root
+from adaptive_gamma.cli import root_command
 from adaptive_gamma.cli.numbers import FiniteFloat
 
 
@@ -22,7 +22,7 @@ def _options(command: click.Command, path: str) -> Iterator[tuple[str, click.Par
         yield from ((f"{path} {one.opts[0]}", one) for one in command.params)
 
 
-FLOATS = {name: one for name, one in _options(_root, "adaptive-gamma") if "float" in one.type.name}
+FLOATS = {name: one for name, one in _options(root_command, "adaptive-gamma") if "float" in one.type.name}
 
 
 def test_all_have_the_type_that_knows_a_number() -> None:
