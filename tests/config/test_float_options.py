@@ -31,6 +31,18 @@ def test_all_have_the_type_that_knows_a_number() -> None:
 
 
 @pytest.mark.parametrize("name", FLOATS)
+def test_each_has_both_ends_of_its_range(name: str) -> None:
+    """A time divided by the smallest number that a float holds is none any more."""
+    kind = FLOATS[name].type
+    assert isinstance(kind, FiniteFloat)
+    assert kind.min is not None
+    assert kind.max is not None
+    for value in ("1e308", "1.7e308", "-1e308"):
+        with pytest.raises(click.BadParameter, match="is not in the range"):
+            kind.convert(value, FLOATS[name], None)
+
+
+@pytest.mark.parametrize("name", FLOATS)
 @pytest.mark.parametrize("value", ["nan", "inf", "-inf", "1e999", "NaN"])
 def test_what_is_no_number_is_refused(name: str, value: str) -> None:
     with pytest.raises(click.BadParameter, match="is not a finite number"):
