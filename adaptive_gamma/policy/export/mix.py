@@ -19,7 +19,8 @@ def class_mix(policy: Policy, weights: Mapping[str, float] | None) -> dict[str, 
     None is the policy's default class alone: its prior is the pooled one. ``code``, ``math`` and ``prose`` mean what
     they mean everywhere; weights of names that mean one class add up.
 
-    Raises ConfigurationError for a class the policy lacks, for a weight that is not a number of 0 to 1e9, and where all are 0.
+    Raises ConfigurationError for a class the policy lacks, for a weight that is no number of 0 to 1e9, and where
+    all are 0.
     """
     if weights is None:
         return {policy.default_class: 1.0}
