@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -129,6 +130,7 @@ def test_arms_are_given_by_label(tmp_path: Path) -> None:
     ("arguments", "words"),
     [
         (["--arm", "a=1", "--gpu", "H100"], "--arm goes with --from"),
+        (["--without-plain", "--gpu", "H100"], "--without-plain goes with --from"),
         (["--prompt-share", "0"], "--prompt-share goes with --from"),
         (["--inputs", "x", "--from", "y"], "--inputs goes without --from"),
         (["--from", "y", "--gpu", "H100"], "--gpu needs --model"),
@@ -255,10 +257,27 @@ def test_a_sweep_without_a_plain_run_says_so_last(sweep: Path, tmp_path: Path) -
     path = tmp_path / "rows.jsonl"
     rows = [one for one in measured() if one.gamma]
     path.write_text("".join(json.dumps(row_to_json(one)) + "\n" for one in rows))
-    result = _build("--from", path, "-o", tmp_path / "p.yaml")
+    result = _build("--from", path, "--without-plain", "-o", tmp_path / "p.yaml")
     assert result.exit_code == 0, result.output
     assert words in result.output.splitlines()[-1]
-    assert words not in _build("--from", sweep, "-o", tmp_path / "q.yaml").output
+    assert any("extrapolated" in line for line in load_policy(tmp_path / "p.yaml").document.assumed)
+    needless = _build("--from", sweep, "--without-plain", "-o", tmp_path / "q.yaml").output
+    assert words not in needless
+    assert "--without-plain was not needed" in needless
+
+
+def test_a_sweep_without_a_plain_run_is_refused(tmp_path: Path) -> None:
+    path, out = tmp_path / "rows.jsonl", tmp_path / "p.yaml"
+    rows = [one for one in measured() if one.gamma]
+    path.write_text("".join(json.dumps(row_to_json(one)) + "\n" for one in rows))
+    result = _build("--from", path, "-o", out)
+    assert isinstance(result.exception, SweepError), "exit code 2"
+    assert re.search(
+        r"no plain run is usable: gamma 1, 3, 5 of an engine with a drafter was measured, and no engine started "
+        r"without a drafter.* Measure one at loads 1 to \d+; .*--arm LABEL=plain.*--without-plain",
+        str(result.exception),
+    )
+    assert not out.exists()
 
 
 def test_all_findings(tmp_path: Path, sweep: Path) -> None:
