@@ -14,8 +14,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from adaptive_gamma._version import __version__
 from adaptive_gamma.cli.dry_run_html import Plots, report_of
 from adaptive_gamma.cli.numbers import ARRIVAL_SCALE, MILLISECONDS, TRACE_SECONDS, FiniteFloat
-from adaptive_gamma.cli.policy.whole_file import refuse_unwritable, write_whole
-from adaptive_gamma.cli.traces import TRACE_HELP, class_named, open_trace, trace_summary, workload_summary
+from adaptive_gamma.cli.policy.whole_file import refuse_input, refuse_unwritable, write_whole
+from adaptive_gamma.cli.traces import TRACE_HELP, class_named, open_trace, trace_file, trace_summary, workload_summary
 from adaptive_gamma.errors import ConfigurationError
 from adaptive_gamma.policy import load_policy
 from adaptive_gamma.routing import DecisionLimits
@@ -156,6 +156,7 @@ def command(
     """
     if html_file is not None:
         refuse_unwritable(html_file)
+        refuse_input("--html", html_file, (policy_file, fleet_file, *map(trace_file, trace_specs)))
     slo_tpot_s = None if slo_tpot_ms is None else slo_tpot_ms / 1e3
     policy = load_policy(policy_file)
     plans = default_fleet(policy) if fleet_file is None else read_fleet(fleet_file)

@@ -18,7 +18,7 @@ from adaptive_gamma.simulation.replay import (
 )
 from adaptive_gamma.simulation.replay.synthetic_trace import PREFIX
 
-__all__ = ["TRACE_HELP", "class_named", "open_trace", "trace_summary", "workload_summary"]
+__all__ = ["TRACE_HELP", "class_named", "open_trace", "trace_file", "trace_summary", "workload_summary"]
 
 TRACE_HELP = (
     "Trace with the columns TIMESTAMP, ContextTokens, GeneratedTokens, or synthetic:conversation, synthetic:code."
@@ -34,16 +34,26 @@ def open_trace(spec: str, policy: ReplayPolicy, seed: int) -> ClassedTrace:
         ConfigurationError: the file cannot be read, or the policy knows no such class.
         TraceError: a line that cannot be read.
     """
-    path, request_class = spec, policy.default_class
-    # A file may have "=" in its name; a class is split off only where the whole is not a file.
-    if "=" in spec and not Path(spec).exists():
-        path, _, named = spec.rpartition("=")
-        request_class = class_named(named, policy, f"--trace {spec}")
+    path, named = _split(spec)
+    request_class = policy.default_class if named is None else class_named(named, policy, f"--trace {spec}")
     if path.startswith(PREFIX):
         trace: Trace = synthetic_trace(path.removeprefix(PREFIX), seed)
     else:
         trace = read_trace(path)
     return ClassedTrace(trace, request_class)
+
+
+def trace_file(spec: str) -> str:
+    """The file, or ``synthetic:SHAPE``, of a trace's specification."""
+    return _split(spec)[0]
+
+
+def _split(spec: str) -> tuple[str, str | None]:
+    # A file may have "=" in its name; a class is split off only where the whole is not a file.
+    if "=" not in spec or Path(spec).exists():
+        return spec, None
+    path, _, named = spec.rpartition("=")
+    return path, named
 
 
 def class_named(name: str, policy: ReplayPolicy, source: str) -> str:

@@ -6,7 +6,7 @@ import click
 
 from adaptive_gamma.cli.numbers import FiniteFloat
 from adaptive_gamma.cli.policy.options import family_option, given_flags, hardware_option, model_option, whole_numbers
-from adaptive_gamma.cli.policy.whole_file import write_whole
+from adaptive_gamma.cli.policy.whole_file import refuse_input, write_whole
 from adaptive_gamma.errors import AdaptiveGammaError, ConfigurationError
 from adaptive_gamma.policy import (
     find_policy,
@@ -137,6 +137,8 @@ def build_command(
         ):  # fmt: skip
             if present:
                 raise click.UsageError(f"{flag} goes with --from")
+    # --inputs may be written anew in its place: it is the same policy with the table that follows from it.
+    refuse_input("--output", output, (*sweep, model))
     if inputs_file is not None:
         ignored = [flag for name_, flag in given.items() if name_ not in ("inputs_file", "output")]
         if ignored:
@@ -193,6 +195,7 @@ def build_command(
                 force_random=force_random,
                 only_model=only_model,
                 all_findings=all_findings,
+                output=output,
                 say=lambda line: click.echo(line, err=output is None),
             )
         except AdaptiveGammaError:

@@ -11,6 +11,7 @@ from adaptive_gamma.bench import ImportFinding, parse_arms, read_sweep
 from adaptive_gamma.bench.build import BuiltPolicy, PolicyWishes, judged_sweep, policy_from_sweep
 from adaptive_gamma.bench.fit_words import contradictions, error_words
 from adaptive_gamma.cli.policy.options import hardware_option
+from adaptive_gamma.cli.policy.whole_file import refuse_input
 from adaptive_gamma.errors import ConfigurationError
 from adaptive_gamma.policy import Policy
 from adaptive_gamma.policy.provenance import PROVENANCES, provenance_ranges
@@ -47,12 +48,17 @@ def build_from_sweep(
     force_random: bool,
     only_model: str | None,
     all_findings: bool = False,
+    output: str | None = None,
     say: Callable[[str], None],
 ) -> Policy:
-    """The policy; ``say`` takes the report, line by line. Raises ConfigurationError of every kind the parts raise."""
+    """The policy; ``say`` takes the report, line by line.
+
+    Raises ConfigurationError of every kind the parts raise, and where ``output`` is a file that rows were read from.
+    """
     sweep = read_sweep(
         [Path(path) for path in paths], force_random=force_random, arms=parse_arms(arms), only_model=only_model
     )
+    refuse_input("--output", output, {row.source.file for row in sweep.rows})
     say(f"{len(sweep.rows)} rows from {len({row.source.file for row in sweep.rows})} files")
     judged = judged_sweep(sweep, wishes)
     _say_findings(judged.findings, say, all_of_them=all_findings)

@@ -6,7 +6,7 @@ import json
 
 import click
 
-from adaptive_gamma.cli.policy.whole_file import write_whole
+from adaptive_gamma.cli.policy.whole_file import refuse_input, write_whole
 from adaptive_gamma.errors import ConfigurationError, nearest
 from adaptive_gamma.policy import CLASS_ALIASES, load_policy
 from adaptive_gamma.policy.render import policy_summary, policy_tables
@@ -31,6 +31,8 @@ def show_command(
     policy_file: str, request_class: str | None, as_json: bool, plot_file: str | None, html_file: str | None
 ) -> None:
     """Print a policy's table: best gamma by load, and what each gamma gains over plain decoding."""
+    refuse_input("--plot", plot_file, [policy_file])
+    refuse_input("--html", html_file, [policy_file])
     policy = load_policy(policy_file)
     classes = policy.classes
     if request_class is not None:
