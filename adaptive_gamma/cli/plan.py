@@ -20,6 +20,7 @@ from adaptive_gamma.cli.traces import TRACE_HELP, open_trace, trace_file, trace_
 from adaptive_gamma.errors import ConfigurationError
 from adaptive_gamma.policy import Policy, load_policy
 from adaptive_gamma.policy.export import EngineExport, Runner, ScheduleOptions, ServerOptions, export_policy
+from adaptive_gamma.policy.render import range_words
 from adaptive_gamma.routing import DecisionLimits, GammaSchedule
 from adaptive_gamma.simulation.plan import (
     MOST_TRIALS,
@@ -269,8 +270,7 @@ def _print(document: dict[str, Any], plan: Plan, ways: list[StartUp], exported: 
 
 def _start_words(way: StartUp) -> str:
     if isinstance(way.gamma, GammaSchedule):
-        steps = ", ".join(f"batch {first}-{last}: {gamma}" for first, last, gamma in way.gamma.ranges)
-        return f"gamma by batch ({steps}), at most {way.max_num_seqs} sequences"
+        return f"{range_words(way.gamma.ranges)}; at most {way.max_num_seqs} sequences"
     if not way.speculative:
         return "no drafter"
     return (

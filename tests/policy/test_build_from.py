@@ -215,7 +215,8 @@ def test_without_matplotlib_the_way_to_it_is_told(policy_file: Path, tmp_path: P
     ]
     result = subprocess.run(arguments, capture_output=True, text=True, check=False)
     assert result.returncode == 2
-    assert "adaptive-gamma[plot]" in result.stderr
+    assert "the extra plot: pip install 'adaptive-gamma[plot]'" in result.stderr
+    assert "--html FILE draws the same" in result.stderr
 
 
 def test_other_commands_do_not_wait_for_the_optimisers(policy_file: Path) -> None:

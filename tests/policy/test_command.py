@@ -186,6 +186,8 @@ class TestShowAndCheck:
         assert "structured, context 512" in output
         assert "chat, context" not in output
         assert "plain wins from batch 257" in output
+        first, last, gamma = load_policy("h100-llama3-8b-eagle3").table.classes["structured"][512].best_gamma[0]
+        assert f"best gamma by load: batch {first}-{last}: gamma {gamma}; batch " in " ".join(output.split())
 
     def test_show_json(self) -> None:
         shown = json.loads(run(policy_command, "show", "article-h100-27b", "--json").output)

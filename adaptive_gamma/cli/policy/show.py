@@ -19,13 +19,16 @@ __all__ = ["show_command"]
 @click.option("--class", "request_class", metavar="NAME", help="Only this class.")
 @click.option("--json", "as_json", is_flag=True, help="The table as JSON.")
 @click.option(
+    "--html",
+    "html_file",
+    metavar="FILE",
+    help="Write the policy as a page with plots, which needs nothing but a browser.",
+)
+@click.option(
     "--plot",
     "plot_file",
     metavar="FILE",
-    help="Draw speed-up against batch, with measured points and crossings: FILE.png or FILE.svg.",
-)
-@click.option(
-    "--html", "html_file", metavar="FILE", help="Write the policy as a page that needs nothing but a browser."
+    help="Draw speed-up against batch, with measured points and crossings: FILE.png or FILE.svg; needs the extra plot.",
 )
 def show_command(
     policy_file: str, request_class: str | None, as_json: bool, plot_file: str | None, html_file: str | None
