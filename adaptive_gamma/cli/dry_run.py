@@ -15,7 +15,15 @@ from adaptive_gamma._version import __version__
 from adaptive_gamma.cli.dry_run_html import Plots, report_of
 from adaptive_gamma.cli.numbers import ARRIVAL_SCALE, MILLISECONDS, TRACE_SECONDS, FiniteFloat
 from adaptive_gamma.cli.policy.whole_file import refuse_input, refuse_unwritable, write_whole
-from adaptive_gamma.cli.traces import TRACE_HELP, class_named, open_trace, trace_file, trace_summary, workload_summary
+from adaptive_gamma.cli.traces import (
+    TRACE_HELP,
+    class_named,
+    open_trace,
+    trace_file,
+    trace_summary,
+    trace_words,
+    workload_summary,
+)
 from adaptive_gamma.errors import ConfigurationError
 from adaptive_gamma.policy import load_policy
 from adaptive_gamma.routing import DecisionLimits
@@ -273,6 +281,10 @@ def _print(document: dict[str, Any], plans: Sequence[ReplicaPlan]) -> None:
         markup=False,
         highlight=False,
     )
+    for trace in document["traces"]:
+        console.print(trace_words(trace), markup=False, highlight=False, soft_wrap=True)
+    for name, (first, plateau) in document["settings"]["true_acceptance"].items():
+        console.print(f"class {name} is accepted at {first:g}, then {plateau:g}", markup=False, highlight=False)
     console.print("fleet: " + ", ".join(_plan_text(plan) for plan in plans), markup=False, highlight=False)
     console.print()
     console.print(policy_table(figures))

@@ -16,7 +16,7 @@ from adaptive_gamma._version import __version__
 from adaptive_gamma.cli.numbers import ARRIVAL_SCALE, MILLISECONDS, TRACE_SECONDS, FiniteFloat
 from adaptive_gamma.cli.policy.schedule_options import ENGINE_CHOICE, refuse_foreign, server_options
 from adaptive_gamma.cli.policy.whole_file import refuse_input, refuse_unwritable, write_whole
-from adaptive_gamma.cli.traces import TRACE_HELP, open_trace, trace_file, trace_summary, workload_summary
+from adaptive_gamma.cli.traces import TRACE_HELP, open_trace, trace_file, trace_summary, trace_words, workload_summary
 from adaptive_gamma.errors import ConfigurationError
 from adaptive_gamma.policy import Policy, load_policy
 from adaptive_gamma.policy.export import EngineExport, Runner, ScheduleOptions, ServerOptions, export_policy
@@ -248,6 +248,8 @@ def _print(document: dict[str, Any], plan: Plan, ways: list[StartUp], exported: 
         + f"; output tokens: {mix}; mean context {document['traffic']['context_tokens']:,.0f} tokens; "
         f"policy {document['policy']}"
     )  # fmt: skip
+    for trace in document["traces"]:
+        say(trace_words(trace))
     say()
     say(f"Proposed for {plan.chosen.replicas} replicas: {fleet_words(plan.chosen.parts)}")
     for way in ways:

@@ -6,6 +6,7 @@ import json
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -70,6 +71,15 @@ def test_models_are_compared_on_loads_left_out(tmp_path: Path) -> None:
     report = run("build", "--from", path, "--drafter", "eagle3", "-o", tmp_path / "p.yaml").output
     assert "models by their error on loads left out:" in report
     assert "linear with autoregressive drafter: mean" in report
+
+
+def test_classes_of_the_files_are_told_by_their_names_in_the_policy(tmp_path: Path) -> None:
+    path = tmp_path / "rows.jsonl"
+    rows = [replace(one, request_class="code") if one.request_class == "structured" else one for one in measured()]
+    path.write_text("".join(json.dumps(row_to_json(one)) + "\n" for one in rows))
+    report = _build("--from", path, "-o", tmp_path / "p.yaml").output
+    assert "note: runs of class code are class structured of the policy" in report
+    assert "runs of class chat" not in report
 
 
 def test_findings_are_said_once_for_each_kind(tmp_path: Path, sweep: Path) -> None:

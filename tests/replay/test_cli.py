@@ -229,3 +229,17 @@ def test_prompt_tokens_are_free_only_where_memory_binds() -> None:
     assert prices.prefill_seconds(PLAIN, 1, 2048.0, 64) == pytest.approx(0.0, abs=1e-9)
     assert prices.prefill_seconds(PLAIN, 1, 2048.0, 2048) > 0.8 * policy.prefill_seconds(2048)
     assert prices.prefill_seconds(7, 64, 2048.0, 512) == pytest.approx(policy.prefill_seconds(512), rel=0.1)
+
+
+@pytest.mark.parametrize(
+    ("suffix", "words"),
+    [
+        ("", "40 requests as class chat, the policy's default, as no class was given"),
+        ("=chat", "40 requests as class chat, as given"),
+        ("=code", "40 requests as class structured, which is what code means in this policy"),
+    ],
+)
+def test_the_class_a_trace_is_taken_as_is_said(trace: str, suffix: str, words: str) -> None:
+    assert f"{trace}: {words}" in invoke("--trace", trace + suffix, "--only", "plain")
+    given = document("--trace", trace + suffix, "--only", "plain")["traces"][0]["class_given"]
+    assert given == (suffix.removeprefix("=") or None)

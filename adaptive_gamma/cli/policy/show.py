@@ -48,6 +48,8 @@ def show_command(
                 nearest(request_class, policy.classes),
             )
         classes = (policy.class_for(request_class),)
+        if request_class not in policy.classes:
+            click.echo(f"note: class {request_class} means {classes[0]} in this policy", err=True)
     if plot_file is not None:
         from adaptive_gamma.cli.policy.plot import plot_policy
 

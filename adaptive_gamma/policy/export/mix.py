@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from adaptive_gamma.errors import ConfigurationError, nearest
+from adaptive_gamma.policy.export.notes import Note
 from adaptive_gamma.policy.table import CLASS_ALIASES, Policy
 
-__all__ = ["class_mix"]
+__all__ = ["class_mix", "meant_notes"]
 
 _LARGEST = 1e9
 """Of a weight, so that their sum is a number too."""
@@ -41,3 +42,12 @@ def class_mix(policy: Policy, weights: Mapping[str, float] | None) -> dict[str, 
     if not total > 0:
         raise ConfigurationError("class mix", "", "expected at least one weight above 0")
     return {name: weight / total for name, weight in mixed.items() if weight > 0}
+
+
+def meant_notes(policy: Policy, weights: Mapping[str, float] | None) -> list[Note]:
+    """Of a mix that ``class_mix`` took: a note for each name that means a class called otherwise in the policy."""
+    return [
+        Note("note", "class_means", f"class {name} is priced as {CLASS_ALIASES[name]}, which it means in this policy")
+        for name in weights or ()
+        if name not in policy.classes
+    ]
