@@ -13,7 +13,7 @@ import pytest
 import yaml
 from pydantic import BaseModel
 
-from adaptive_gamma.cli import _SUBCOMMANDS, _root
+from adaptive_gamma.cli import SUBCOMMANDS, root_command
 from adaptive_gamma.config import DiscoverySettings, DnsSettings, KubernetesSettings, ServiceSettings, Settings
 from documentation.reference import FOLDER
 from documentation.reference import PAGES as REFERENCE
@@ -129,7 +129,7 @@ async def test_the_metrics_page_has_every_family_that_a_proxy_publishes() -> Non
 def test_the_command_line_page_has_every_command_and_option() -> None:
     page = (FOLDER / "command-line.md").read_text(encoding="utf-8")
     seen = 0
-    for name, command in walk("adaptive-gamma", _root):
+    for name, command in walk("adaptive-gamma", root_command):
         assert f"\n## {name}\n" in page
         section = page.partition(f"\n## {name}\n")[2].partition("\n## ")[0]
         for option in command.params:
@@ -199,7 +199,7 @@ def test_commands_and_targets_that_pages_name_exist() -> None:
     for page in WRITTEN:
         text = page.read_text(encoding="utf-8")
         assert set(re.findall(r"`make ([a-z][\w-]*)", text)) <= targets, page.name
-        assert set(re.findall(r"`adaptive-gamma ([a-z][\w-]*)", text)) <= set(_SUBCOMMANDS), page.name
+        assert set(re.findall(r"`adaptive-gamma ([a-z][\w-]*)", text)) <= set(SUBCOMMANDS), page.name
 
 
 def test_no_sentence_stands_on_two_pages() -> None:

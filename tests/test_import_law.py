@@ -83,6 +83,19 @@ def test_engine_metric_names_stay_in_their_dialect() -> None:
     assert not wrong, "\n".join(wrong)
 
 
+def test_no_module_takes_a_private_name_of_another() -> None:
+    wrong = [
+        f"{path.relative_to(PACKAGE.parent)}:{node.lineno} takes {alias.name} of {node.module}"
+        for folder in (PACKAGE, PACKAGE.parent / "documentation", PACKAGE.parent / "benchmarks")
+        for path in folder.rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+        if alias.name.startswith("_") and not alias.name.startswith("__")
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
 def test_httpx_is_imported_in_at_most_two_modules() -> None:
     users = [str(p.relative_to(PACKAGE)) for p in PACKAGE.rglob("*.py") if any(n == "httpx" for n, _ in imports(p))]
     assert len(users) <= 2, users

@@ -10,7 +10,7 @@ import numpy as np
 
 from adaptive_gamma.bench.cells import Cells, sweep_cells
 from adaptive_gamma.bench.curves import ClassCurve, class_curves
-from adaptive_gamma.bench.fit_words import contradictions, error_words, no_model, poor_fit_words
+from adaptive_gamma.bench.fit_words import contradictions, error_words, no_model, no_plain_words, poor_fit_words
 from adaptive_gamma.bench.importers import ImportFinding, Sweep
 from adaptive_gamma.bench.importers.finding import Findings
 from adaptive_gamma.bench.measured_points import MIXED_CLASS, evidence_of, policy_class
@@ -68,6 +68,8 @@ class PolicyWishes:
     """A step-time family; None lets left-out loads choose."""
     allow_poor_fit: bool = False
     """Build from a model that is more than 30 % off in the mean all the same."""
+    without_plain: bool = False
+    """Build although no engine without a drafter was measured."""
     prompts_cached: bool = False
     prompt_share: float | None = None
     """Prompt tokens computed per output token in the traffic the policy is for; None: as in the sweep."""
@@ -110,8 +112,8 @@ def policy_from_sweep(sweep: JudgedSweep, wishes: PolicyWishes) -> BuiltPolicy:
     """Calibrate and build.
 
     Raises:
-        SweepError: where nothing usable was measured, or no acceptance, with the import's own reason; where the model
-            is more than 30 % off in the mean.
+        SweepError: where nothing usable was measured, or no acceptance, with the import's own reason; where no engine
+            without a drafter was, unless that is wished; where the model is more than 30 % off in the mean.
         UnderDetermined: where the rows cannot tell the numbers of any model, in words.
         ConfigurationError: for a roofline without a GPU's peaks and a model's sizes.
         PolicyError: for wishes that contradict each other.
@@ -123,6 +125,8 @@ def policy_from_sweep(sweep: JudgedSweep, wishes: PolicyWishes) -> BuiltPolicy:
         raise _nothing_usable(sweep.findings)
     if not seen.curves and wishes.family is None and not wishes.fit_acceptance:
         raise _no_acceptance(sweep.findings)
+    if not wishes.without_plain and all(one.speculative for one in seen.observations):
+        raise SweepError(SOURCE, "plain", no_plain_words(seen.observations))
     limit = _capture_limit(cells, wishes)
     fitted, ranked = _calibrated(seen, wishes, limit)
     poor = poor_fit_words(fitted)
@@ -273,6 +277,10 @@ def _inputs(
     if found.model is not None:
         inputs = {"model": {"name": wishes.model_name or "unknown", **found.model}, **inputs}
     assumed += [note for note in fitted.notes if "held at" in note]
+    if all(one.speculative for one in seen.observations):
+        assumed.append(
+            "plain decoding: no engine without a drafter was measured, every speed-up over it is extrapolated"
+        )
     if not wishes.prompts_cached and any(one.prefill_tokens for one in seen.observations):
         assumed.append("every prompt token was computed in the steps measured, none came from a prefix cache")
     return inputs, assumed

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from adaptive_gamma.roofline.calibrate import FAR, POOR_FIT, Calibration, Observation, UnderDetermined
 
-__all__ = ["contradictions", "error_words", "no_model", "poor_fit_words"]
+__all__ = ["contradictions", "error_words", "no_model", "no_plain_words", "poor_fit_words"]
 
 MOST_POINTS = 5
 """Measured points named where a model contradicts many."""
@@ -49,6 +49,20 @@ def poor_fit_words(found: Calibration) -> str | None:
         f"the {found.family} model is {found.mean_error:.0%} off the measurements in the mean, more than "
         f"{POOR_FIT:.0%}: {contradictions(found, places=True)}. Check that these runs are of one engine and its gammas "
         "are right, or choose another --step-time; --allow-poor-fit builds from it all the same"
+    )
+
+
+def no_plain_words(observations: Sequence[Observation]) -> str:
+    """Why a sweep without a plain arm is no ground for a policy, and what to do."""
+    gammas = sorted({one.gamma for one in observations})
+    arms = f"gamma {', '.join(map(str, gammas))} of an engine with a drafter"
+    zero = ", and gamma 0 there is slower than plain decoding" if 0 in gammas else ""
+    loads = sorted({one.load or one.batch for one in observations})
+    at = f"{loads[0]:g}" if len(loads) == 1 else f"{loads[0]:g} to {loads[-1]:g}"
+    return (
+        f"no plain run is usable: {arms} was measured{zero}, and no engine started without a drafter, which every "
+        f"speed-up is held against. Measure one at loads {at}; where a file has one and does not say so, name it with "
+        "--arm LABEL=plain; --without-plain extrapolates plain decoding from the others"
     )
 
 

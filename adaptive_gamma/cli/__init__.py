@@ -12,9 +12,9 @@ import click
 from adaptive_gamma._version import __version__
 from adaptive_gamma.errors import AdaptiveGammaError, ConfigurationError, TraceError
 
-__all__ = ["main"]
+__all__ = ["SUBCOMMANDS", "main", "root_command"]
 
-_SUBCOMMANDS = {
+SUBCOMMANDS = {
     "completion": ("adaptive_gamma.cli.completion", "Print what makes a shell complete this command."),
     "config": ("adaptive_gamma.cli.config", "Check a configuration; print schemas for editors."),
     "demo": ("adaptive_gamma.cli.demo", "Route real prompts between two real engines, and watch."),
@@ -31,6 +31,7 @@ _SUBCOMMANDS = {
     "sweep": ("adaptive_gamma.cli.sweep", "Measure engines against each other at several loads."),
     "simulate-engine": ("adaptive_gamma.cli.simulate_engine", "Run a simulated vLLM server (no model, no GPU)."),
 }
+"""Module and one line of help, by name."""
 
 _UNWRITABLE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EPIPE})
 
@@ -39,23 +40,23 @@ class _Commands(click.Group):
     """Subcommands imported on use, so that ``--help`` does not load numpy or a web server."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return sorted(_SUBCOMMANDS)
+        return sorted(SUBCOMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in _SUBCOMMANDS:
+        if cmd_name not in SUBCOMMANDS:
             return None
         from adaptive_gamma.cli.examples import with_examples
 
-        return with_examples(cmd_name, importlib.import_module(_SUBCOMMANDS[cmd_name][0]).command)
+        return with_examples(cmd_name, importlib.import_module(SUBCOMMANDS[cmd_name][0]).command)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
-            formatter.write_dl([(name, text) for name, (_, text) in sorted(_SUBCOMMANDS.items())])
+            formatter.write_dl([(name, text) for name, (_, text) in sorted(SUBCOMMANDS.items())])
 
 
-@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group("adaptive-gamma", cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, "--version", message="%(prog)s %(version)s")
-def _root() -> None:
+def root_command() -> None:
     """Choose the speculation length (gamma) of LLM serving by live load and acceptance.
 
     `adaptive-gamma COMMAND --help` tells all of a command, with examples.
@@ -72,7 +73,7 @@ def main() -> None:
     """Entry point: run a subcommand and map errors to exit codes."""
     try:
         try:
-            _root(prog_name="adaptive-gamma")
+            root_command(prog_name="adaptive-gamma")
         finally:
             # Here and not at the interpreter's end, where a full disk would be told in a traceback and exit code 120.
             _flush()

@@ -13,9 +13,17 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from adaptive_gamma._version import __version__
 from adaptive_gamma.cli.dry_run_html import Plots, report_of
-from adaptive_gamma.cli.numbers import FiniteFloat
-from adaptive_gamma.cli.policy.whole_file import refuse_unwritable, write_whole
-from adaptive_gamma.cli.traces import TRACE_HELP, class_named, open_trace, trace_summary, workload_summary
+from adaptive_gamma.cli.numbers import ARRIVAL_SCALE, MILLISECONDS, TRACE_SECONDS, FiniteFloat
+from adaptive_gamma.cli.policy.whole_file import refuse_input, refuse_unwritable, write_whole
+from adaptive_gamma.cli.traces import (
+    TRACE_HELP,
+    class_named,
+    open_trace,
+    trace_file,
+    trace_summary,
+    trace_words,
+    workload_summary,
+)
 from adaptive_gamma.errors import ConfigurationError
 from adaptive_gamma.policy import load_policy
 from adaptive_gamma.routing import DecisionLimits
@@ -87,16 +95,12 @@ def _wrapped(lines: Sequence[str], width: int = 76) -> Iterator[str]:
     metavar="FILE[=CLASS]",
     help=TRACE_HELP,
 )
-@click.option(
-    "--scale", type=FiniteFloat(0, min_open=True), default=1.0, show_default=True, help="Factor on the arrival rate."
-)
+@click.option("--scale", type=ARRIVAL_SCALE, default=1.0, show_default=True, help="Factor on the arrival rate.")
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON document instead of a table.")
 @click.option("--seed", type=click.IntRange(0, 2**63 - 1), default=0, show_default=True, help="Same seed, same output.")
 @click.option("--only", metavar="NAMES", help="Policies to run, with commas; regret needs oracle among them.")
 @click.option("--limit", type=click.IntRange(1), metavar="N", help="Replay only the first N requests.")
-@click.option(
-    "--duration", type=FiniteFloat(0, min_open=True), metavar="S", help="Replay only the first S seconds of trace time."
-)
+@click.option("--duration", type=TRACE_SECONDS, metavar="S", help="Replay only the first S seconds of trace time.")
 @click.option(
     "--context",
     type=click.Choice(_CONTEXTS),
@@ -114,16 +118,14 @@ def _wrapped(lines: Sequence[str], width: int = 76) -> Iterator[str]:
 )
 @click.option("--no-learning", is_flag=True, help="Do not feed acceptance seen at scrapes back to the decision.")
 @click.option(
-    "--scrape-interval", type=FiniteFloat(0, min_open=True), default=1.0, show_default=True, metavar="S",
+    "--scrape-interval", type=FiniteFloat(0.001, 86_400), default=1.0, show_default=True, metavar="S",
     help="Simulated seconds between two looks at the engines' gauges.",
 )  # fmt: skip
 @click.option(
     "--prefill-budget", type=click.IntRange(1, 1_048_576), default=DEFAULT_PREFILL_BUDGET, show_default=True,
     metavar="TOKENS", help="Most prompt tokens in an engine step.",
 )  # fmt: skip
-@click.option(
-    "--slo-tpot", type=FiniteFloat(0, min_open=True), metavar="S", help="The decision's limit on time per output token."
-)
+@click.option("--slo-tpot-ms", type=MILLISECONDS, metavar="MS", help="The decision's limit on time per output token.")
 @click.option(
     "--html",
     "html_file",
@@ -148,7 +150,7 @@ def command(
     no_learning: bool,
     scrape_interval: float,
     prefill_budget: int,
-    slo_tpot: float | None,
+    slo_tpot_ms: float | None,
     html_file: str | None,
     no_what_if: bool,
 ) -> None:
@@ -162,6 +164,8 @@ def command(
     """
     if html_file is not None:
         refuse_unwritable(html_file)
+        refuse_input("--html", html_file, (policy_file, fleet_file, *map(trace_file, trace_specs)))
+    slo_tpot_s = None if slo_tpot_ms is None else slo_tpot_ms / 1e3
     policy = load_policy(policy_file)
     plans = default_fleet(policy) if fleet_file is None else read_fleet(fleet_file)
     registry = routing_policies(policy.max_gamma)
@@ -177,7 +181,7 @@ def command(
         {name: _survival(*pair) for name, pair in true_acceptance.items()},
         context == "batch",
         ScrapeRule(scrape_interval, max(ScrapeRule().stale_after_s, 3.0 * scrape_interval), learn=not no_learning),
-        DecisionLimits(slo_tpot_s=slo_tpot),
+        DecisionLimits(slo_tpot_s=slo_tpot_s),
         prefill_budget,
     )
     plots = None if html_file is None else Plots(world, chosen)
@@ -199,7 +203,7 @@ def command(
             "learning": not no_learning,
             "scrape_interval_s": scrape_interval,
             "prefill_budget_tokens": prefill_budget,
-            "slo_tpot_s": slo_tpot,
+            "slo_tpot_s": slo_tpot_s,
         },
         "meaning": {"policies": {run.name: run.meaning for run in runs}, "figures": FIGURES},
         "policies": figures,
@@ -277,6 +281,10 @@ def _print(document: dict[str, Any], plans: Sequence[ReplicaPlan]) -> None:
         markup=False,
         highlight=False,
     )
+    for trace in document["traces"]:
+        console.print(trace_words(trace), markup=False, highlight=False, soft_wrap=True)
+    for name, (first, plateau) in document["settings"]["true_acceptance"].items():
+        console.print(f"class {name} is accepted at {first:g}, then {plateau:g}", markup=False, highlight=False)
     console.print("fleet: " + ", ".join(_plan_text(plan) for plan in plans), markup=False, highlight=False)
     console.print()
     console.print(policy_table(figures))

@@ -17,12 +17,14 @@ import uvloop
 from adaptive_gamma.admin import AdminPort
 from adaptive_gamma.cli.keeping import Keeper, calm_collector, configure_logging, keeping, log_start
 from adaptive_gamma.cli.numbers import FiniteFloat
+from adaptive_gamma.cli.policy.whole_file import refuse_input
 from adaptive_gamma.cli.reload import Configuration
 from adaptive_gamma.config import Settings
 from adaptive_gamma.config.values import host_port
 from adaptive_gamma.envoy.files import (
     BOOTSTRAP_FILE,
     DEFAULT_CA_FILE,
+    OUT_FILES,
     FilesController,
     Place,
     controller_app,
@@ -103,6 +105,8 @@ def command(
     _check(envoy_admin)
     refuse_settings(settings, envoy_admin, configuration.origin)
     configure_logging(log_level)
+    for name in OUT_FILES:
+        refuse_input("--out", folder / name, (config, settings.policy))
     place = Place(folder.resolve(), settings.listen, envoy_admin, ca_file)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(_run(configuration, settings, loaded, place, interval_s, once=once, validate=validate, drain=drain))

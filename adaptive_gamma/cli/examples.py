@@ -52,7 +52,7 @@ EXAMPLES = MappingProxyType(
         ),
         "policy show": (
             "adaptive-gamma policy show h200-llama3-70b-fp8 --class chat",
-            "adaptive-gamma policy show policy.yaml --plot speedup.svg",
+            "adaptive-gamma policy show policy.yaml --html policy.html",
         ),
         "report": (
             "adaptive-gamma report observed.jsonl --since 1h",

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-__all__ = ["FiniteFloat"]
+__all__ = ["ARRIVAL_SCALE", "MILLISECONDS", "TRACE_SECONDS", "FiniteFloat"]
 
 
 class FiniteFloat(click.FloatRange):
@@ -22,3 +22,11 @@ class FiniteFloat(click.FloatRange):
             self.fail(f"{value} is not a finite number.", param, ctx)
         found: float = super().convert(number, param, ctx)
         return found
+
+
+ARRIVAL_SCALE = FiniteFloat(1e-6, 1e6)
+"""Factor on the arrival rate of a trace; within these bounds no time of any trace overflows or runs together."""
+TRACE_SECONDS = FiniteFloat(0, 1e9, min_open=True)
+"""Seconds of a trace's own time, up to decades."""
+MILLISECONDS = FiniteFloat(0, 86_400_000, min_open=True)
+"""A limit on a time of a request, up to a day."""

@@ -13,13 +13,14 @@ from rich.console import Console
 from rich.table import Table
 
 from adaptive_gamma._version import __version__
-from adaptive_gamma.cli.numbers import FiniteFloat
+from adaptive_gamma.cli.numbers import ARRIVAL_SCALE, MILLISECONDS, TRACE_SECONDS, FiniteFloat
 from adaptive_gamma.cli.policy.schedule_options import ENGINE_CHOICE, refuse_foreign, server_options
-from adaptive_gamma.cli.policy.whole_file import write_whole
-from adaptive_gamma.cli.traces import TRACE_HELP, open_trace, trace_summary, workload_summary
+from adaptive_gamma.cli.policy.whole_file import refuse_input, refuse_unwritable, write_whole
+from adaptive_gamma.cli.traces import TRACE_HELP, open_trace, trace_file, trace_summary, trace_words, workload_summary
 from adaptive_gamma.errors import ConfigurationError
 from adaptive_gamma.policy import Policy, load_policy
 from adaptive_gamma.policy.export import EngineExport, Runner, ScheduleOptions, ServerOptions, export_policy
+from adaptive_gamma.policy.render import range_words
 from adaptive_gamma.routing import DecisionLimits, GammaSchedule
 from adaptive_gamma.simulation.plan import (
     MOST_TRIALS,
@@ -53,8 +54,8 @@ _MOST_REPLICAS = 256
 @click.option("--trace", "trace_specs", required=True, multiple=True, metavar="FILE[=CLASS]", help=TRACE_HELP)
 @click.option("--gpus", type=click.IntRange(1), required=True, help="GPUs to be had.")
 @click.option("--gpus-per-replica", type=click.IntRange(1), default=1, show_default=True, help="GPUs of one replica.")
-@click.option("--slo-tpot-ms", type=FiniteFloat(0, min_open=True), metavar="MS", help="Limit on time per output token.")
-@click.option("--slo-ttft-ms", type=FiniteFloat(0, min_open=True), metavar="MS", help="Limit on time to first token.")
+@click.option("--slo-tpot-ms", type=MILLISECONDS, metavar="MS", help="Limit on time per output token.")
+@click.option("--slo-ttft-ms", type=MILLISECONDS, metavar="MS", help="Limit on time to first token.")
 @click.option(
     "--slo-percentile", type=FiniteFloat(1, 100), default=95.0, show_default=True, metavar="P",
     help="Percentile of the requests that each limit is held against.",
@@ -63,13 +64,9 @@ _MOST_REPLICAS = 256
     "--max-num-seqs", type=click.IntRange(1, 8192), default=DEFAULT_MAX_NUM_SEQS, show_default=True,
     help="Most requests inside a replica at a time.",
 )  # fmt: skip
-@click.option(
-    "--scale", type=FiniteFloat(0, min_open=True), default=1.0, show_default=True, help="Factor on the arrival rate."
-)
+@click.option("--scale", type=ARRIVAL_SCALE, default=1.0, show_default=True, help="Factor on the arrival rate.")
 @click.option("--limit", type=click.IntRange(1), metavar="N", help="Use only the first N requests.")
-@click.option(
-    "--duration", type=FiniteFloat(0, min_open=True), metavar="S", help="Use only the first S seconds of trace time."
-)
+@click.option("--duration", type=TRACE_SECONDS, metavar="S", help="Use only the first S seconds of trace time.")
 @click.option("--seed", type=click.IntRange(0, 2**63 - 2), default=0, show_default=True, help="Same seed, same output.")
 @click.option(
     "--most-fleets", type=click.IntRange(1, 100_000), default=MOST_TRIALS, show_default=True, metavar="N",
@@ -112,6 +109,9 @@ def command(
     """
     if engine is not None:
         refuse_foreign(engine, runner)
+    if output is not None:
+        refuse_unwritable(output)
+        refuse_input("--output", output, (policy_file, *map(trace_file, trace_specs)))
     replicas = gpus // gpus_per_replica
     if not 1 <= replicas <= _MOST_REPLICAS:
         raise ConfigurationError(
@@ -150,7 +150,7 @@ def command(
     ))  # fmt: skip
     if output is not None:
         write_whole(output, yaml.safe_dump(_fleet_file(plan, ways), sort_keys=False, default_flow_style=None))
-    dry_run = _dry_run(policy_file, trace_specs, scale, limit, duration, seed, limits, output)
+    dry_run = _dry_run(policy_file, trace_specs, scale, limit, duration, seed, slo_tpot_ms, output)
     document = {
         "schema": _SCHEMA,
         "version": __version__,
@@ -218,7 +218,7 @@ def _dry_run(
     limit: int | None,
     duration: float | None,
     seed: int,
-    limits: ServiceLimits,
+    slo_tpot_ms: float | None,
     output: str | None,
 ) -> str:
     words = ["adaptive-gamma", "dry-run", "--policy", policy_file, "--fleet", output or "FLEET_FILE"]
@@ -228,7 +228,7 @@ def _dry_run(
     words += ["--limit", str(limit)] if limit is not None else []
     words += ["--duration", f"{duration:g}"] if duration is not None else []
     words += ["--seed", str(seed)] if seed else []
-    words += ["--slo-tpot", repr(limits.tpot_s)] if limits.tpot_s is not None else []
+    words += ["--slo-tpot-ms", repr(slo_tpot_ms).removesuffix(".0")] if slo_tpot_ms is not None else []
     return shlex.join([*words, "--only", "adaptive"])
 
 
@@ -248,6 +248,8 @@ def _print(document: dict[str, Any], plan: Plan, ways: list[StartUp], exported: 
         + f"; output tokens: {mix}; mean context {document['traffic']['context_tokens']:,.0f} tokens; "
         f"policy {document['policy']}"
     )  # fmt: skip
+    for trace in document["traces"]:
+        say(trace_words(trace))
     say()
     say(f"Proposed for {plan.chosen.replicas} replicas: {fleet_words(plan.chosen.parts)}")
     for way in ways:
@@ -270,8 +272,7 @@ def _print(document: dict[str, Any], plan: Plan, ways: list[StartUp], exported: 
 
 def _start_words(way: StartUp) -> str:
     if isinstance(way.gamma, GammaSchedule):
-        steps = ", ".join(f"batch {first}-{last}: {gamma}" for first, last, gamma in way.gamma.ranges)
-        return f"gamma by batch ({steps}), at most {way.max_num_seqs} sequences"
+        return f"{range_words(way.gamma.ranges)}; at most {way.max_num_seqs} sequences"
     if not way.speculative:
         return "no drafter"
     return (

@@ -32,6 +32,7 @@ from adaptive_gamma.bench import SweepRow
 from adaptive_gamma.bench.sweep import (
     BUILTIN,
     CLAIM_REPEATS,
+    JOURNAL_FILES,
     ArmSpec,
     Journal,
     Sweep,
@@ -42,6 +43,7 @@ from adaptive_gamma.bench.sweep import (
     summary_tables,
 )
 from adaptive_gamma.cli.numbers import FiniteFloat
+from adaptive_gamma.cli.policy.whole_file import refuse_input
 from adaptive_gamma.cli.until_signal import until_signal
 from adaptive_gamma.config.values import engine_url
 from adaptive_gamma.engines import DIALECTS, LARGEST_GAMMA
@@ -159,6 +161,8 @@ def command(**options: Any) -> None:
             f"{options['repeats']} repeats support no claim (that takes {CLAIM_REPEATS}); add --allow-few-repeats to "
             "measure all the same"
         )
+    for name in JOURNAL_FILES:
+        refuse_input("--output", options["output"] / name, [options["dataset"]])
     prompts = open_dataset(options["dataset"], options["endpoint"]).only(options["classes"])
     settings = SweepSettings(
         arms=arm_specs("sweep", options["urls"], options["engines"], options["models"], options["gammas"]),

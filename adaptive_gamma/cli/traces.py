@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from adaptive_gamma.simulation.replay import (
 )
 from adaptive_gamma.simulation.replay.synthetic_trace import PREFIX
 
-__all__ = ["TRACE_HELP", "class_named", "open_trace", "trace_summary", "workload_summary"]
+__all__ = ["TRACE_HELP", "class_named", "open_trace", "trace_file", "trace_summary", "trace_words", "workload_summary"]
 
 TRACE_HELP = (
     "Trace with the columns TIMESTAMP, ContextTokens, GeneratedTokens, or synthetic:conversation, synthetic:code."
@@ -34,16 +35,26 @@ def open_trace(spec: str, policy: ReplayPolicy, seed: int) -> ClassedTrace:
         ConfigurationError: the file cannot be read, or the policy knows no such class.
         TraceError: a line that cannot be read.
     """
-    path, request_class = spec, policy.default_class
-    # A file may have "=" in its name; a class is split off only where the whole is not a file.
-    if "=" in spec and not Path(spec).exists():
-        path, _, named = spec.rpartition("=")
-        request_class = class_named(named, policy, f"--trace {spec}")
+    path, named = _split(spec)
+    request_class = policy.default_class if named is None else class_named(named, policy, f"--trace {spec}")
     if path.startswith(PREFIX):
         trace: Trace = synthetic_trace(path.removeprefix(PREFIX), seed)
     else:
         trace = read_trace(path)
-    return ClassedTrace(trace, request_class)
+    return ClassedTrace(trace, request_class, named)
+
+
+def trace_file(spec: str) -> str:
+    """The file, or ``synthetic:SHAPE``, of a trace's specification."""
+    return _split(spec)[0]
+
+
+def _split(spec: str) -> tuple[str, str | None]:
+    # A file may have "=" in its name; a class is split off only where the whole is not a file.
+    if "=" not in spec or Path(spec).exists():
+        return spec, None
+    path, _, named = spec.rpartition("=")
+    return path, named
 
 
 def class_named(name: str, policy: ReplayPolicy, source: str) -> str:
@@ -60,11 +71,22 @@ def trace_summary(classed: ClassedTrace) -> dict[str, Any]:
     return {
         "source": trace.source,
         "class": classed.request_class,
+        "class_given": classed.named,
         "requests": len(trace),
         "span_s": trace.span_s,
         "prompt_tokens": sum(trace.prompt_tokens),
         "output_tokens": sum(trace.output_tokens),
     }
+
+
+def trace_words(summary: Mapping[str, Any]) -> str:
+    """A trace's summary in a line: where it is from, and which of the policy's classes its requests are taken as."""
+    given, taken = summary["class_given"], summary["class"]
+    if given is None:
+        how = "the policy's default, as no class was given"
+    else:
+        how = "as given" if given == taken else f"which is what {given} means in this policy"
+    return f"trace {summary['source']}: {summary['requests']:,} requests as class {taken}, {how}"
 
 
 def workload_summary(workload: Workload, scale: float) -> dict[str, Any]:

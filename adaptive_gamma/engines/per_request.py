@@ -98,7 +98,7 @@ class PerRequestActuator:
         if self._problem is not None or self._verified:
             return None
         if self._own_steps < _OWN_STEPS:
-            return "too few answers have told how much the engine drafts by itself"
+            return f"{self._own_steps} of the {_OWN_STEPS} steps needed have told how much the engine drafts by itself"
         return None if self._own_tokens else "the engine drafts nothing by itself, so that no effect could be seen"
 
     @property

@@ -60,6 +60,8 @@ class CostFinding:
     predicted_tokens_per_step: float
     batch: float
     """Mean number of sequences in a step."""
+    speculative: bool
+    """Whether the engine has a drafter."""
     noise: float | None
     """Relative standard error of the observed tokens, prompts accounted for (``RateNoise``); None after too few
     looks."""
@@ -77,9 +79,9 @@ class CostFinding:
     def gain_over_plain(self, prices: StepPrices) -> float | None:
         """Observed tokens per second over those that the policy predicts of plain decoding of the same batch, less 1.
 
-        None where the engine does not count tokens.
+        None where the engine does not count tokens, and where it has no drafter: against itself there is no gain.
         """
-        if self.tokens_per_step is None:
+        if self.tokens_per_step is None or not self.speculative:
             return None
         plain_s = prices.step_seconds(max(round(self.batch), 1), 0, None, False)
         return self.tokens_per_step * plain_s / self.step_s - 1.0
@@ -145,6 +147,7 @@ class CostCheck:
             tokens_per_step=sums.tokens / sums.token_steps if sums.token_steps >= _LEAST_STEPS else None,
             predicted_tokens_per_step=sums.predicted_tokens / sums.steps,
             batch=sums.batch / sums.steps,
+            speculative=self._evidence is not None and self._evidence.gamma is not None,
             noise=self._noise.relative_error,
         )
 

@@ -98,7 +98,8 @@ def _cost_families(replicas: tuple[FleetReplica, ...], policy: AcceptancePrior |
     yield Family(
         "adaptive_gamma_gain_over_plain_ratio",
         "gauge",
-        "Observed tokens per second over those predicted of plain decoding of the same batch, less 1.",
+        "Observed tokens per second over those predicted of plain decoding of the same batch, less 1; none of an "
+        "engine without a drafter.",
         _REPLICA,
         [("", (n,), gain) for n, finding in found if policy and (gain := finding.gain_over_plain(policy)) is not None],
     )

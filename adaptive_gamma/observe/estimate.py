@@ -18,7 +18,17 @@ from numpy.typing import NDArray
 
 from adaptive_gamma.observe.observation import Observation
 
-__all__ = ["MEASURED_ENOUGH", "Interval", "Resampling", "Sums", "error_ratios", "resampling", "usable", "whole_sums"]
+__all__ = [
+    "BLOCKS_FROM",
+    "MEASURED_ENOUGH",
+    "Interval",
+    "Resampling",
+    "Sums",
+    "error_ratios",
+    "resampling",
+    "usable",
+    "whole_sums",
+]
 
 Floats = NDArray[np.float64]
 
@@ -28,6 +38,8 @@ DRAWS = 2000
 _BLOCK_S = 60.0
 _FEWEST_BLOCKS = 20
 _PER_BLOCK = 5
+BLOCKS_FROM = _FEWEST_BLOCKS * _PER_BLOCK
+"""Requests from which blocks of time are drawn and not single requests."""
 _SEED = 20_240_901
 _POOLS = ("plain", "speculative")
 
@@ -179,7 +191,7 @@ def resampling(observations: Sequence[Observation]) -> Resampling:
     times = np.array([each.time_s for each in observations])
     span = float(times.max() - times.min())
     length: float | None = min(_BLOCK_S, span / _FEWEST_BLOCKS)
-    if not length or len(observations) < _FEWEST_BLOCKS * _PER_BLOCK:
+    if not length or len(observations) < BLOCKS_FROM:
         length, sums = None, rows
     else:
         _, index = np.unique(((times - times.min()) // length).astype(np.int64), return_inverse=True)

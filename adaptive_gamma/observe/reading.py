@@ -18,7 +18,7 @@ Since = float
 """Unix seconds."""
 
 _UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0, "w": 604_800.0}
-_LENGTH = re.compile(r"(\d+(?:\.\d+)?)\s*([smhdw])")
+_LENGTH = re.compile(r"(\d{1,9}(?:\.\d{1,9})?)\s*([smhdw])")
 _LONGEST_LINE = 1 << 20
 
 

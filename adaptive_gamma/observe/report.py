@@ -149,6 +149,7 @@ def _predictions(observations: Sequence[Observation], whole: Sums, *, corrected:
     return {
         "pools": pools,
         "corrected": corrected,
+        "measured_needed_per_pool": MEASURED_ENOUGH,
         "priced_without_gamma": sum(each.sent.gamma is None or each.decided.gamma is None for each in observations),
     }
 

@@ -7,6 +7,8 @@ from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
+from adaptive_gamma.observe.estimate import BLOCKS_FROM
+
 __all__ = ["report_text"]
 
 _WIDTH = 100
@@ -103,7 +105,12 @@ def _verdict(report: Mapping[str, Any]) -> str:
             "other, and should be calibrated before it acts."
         )
     if not corrected:
-        text += " This rests on the policy alone: too few requests with known tokens were seen in both pools."
+        predictions = report["predictions"]
+        seen = " and ".join(f"{pool['measured']} in the {name} pool" for name, pool in predictions["pools"].items())
+        text += (
+            f" This rests on the policy alone: requests whose tokens are known were {seen}, and "
+            f"{predictions['measured_needed_per_pool']} in each are needed to correct its predictions."
+        )
     return text
 
 
@@ -140,7 +147,10 @@ def _resampled(resampling: Mapping[str, Any]) -> str:
     kind = "requests, each by itself" if length is None else f"blocks of {_length(length)}"
     text = f"Intervals: bootstrap over {blocks} {kind}, {resampling['draws']} draws."
     if length is None:
-        text += " So little was seen that requests open together count as independent: the true interval is wider."
+        why = f"{BLOCKS_FROM} are needed for blocks of time" if blocks < BLOCKS_FROM else "all came at one time"
+        text += (
+            f" There are {blocks}, and {why}: requests open together count as independent; the true interval is wider."
+        )
     return text
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from rich import box
 from rich.table import Table
@@ -11,7 +11,7 @@ from adaptive_gamma.policy.provenance import provenance_at
 from adaptive_gamma.policy.schema import CellTable
 from adaptive_gamma.policy.table import Policy
 
-__all__ = ["policy_summary", "policy_tables"]
+__all__ = ["policy_summary", "policy_tables", "range_words"]
 
 
 def policy_summary(policy: Policy) -> str:
@@ -23,6 +23,11 @@ def policy_summary(policy: Policy) -> str:
     )
 
 
+def range_words(ranges: Iterable[Sequence[int]]) -> str:
+    """Ranges (first batch, last batch, gamma) as a person reads them: ``batch 1-3: gamma 4; batch 4: gamma 3``."""
+    return "; ".join(f"batch {a}-{b}: gamma {g}" if a != b else f"batch {a}: gamma {g}" for a, b, g in ranges)
+
+
 def policy_tables(policy: Policy, classes: Sequence[str]) -> Iterator[Table]:
     """For each class and context: speed-up over plain by batch and gamma, the best one marked."""
     for name in classes:
@@ -31,13 +36,12 @@ def policy_tables(policy: Policy, classes: Sequence[str]) -> Iterator[Table]:
 
 
 def _cell_table(policy: Policy, name: str, context: int, cell: CellTable) -> Table:
-    ranges = ", ".join(f"{a}-{b}: {g}" if a != b else f"{a}: {g}" for a, b, g in cell.best_gamma)
     wins = (
         f"at no batch up to {policy.max_batch}"
         if cell.plain_wins_from is None
         else f"from batch {cell.plain_wins_from}"
     )
-    caption = f"best gamma by batch: {ranges}\nplain wins {wins}"
+    caption = f"best gamma by load: {range_words(cell.best_gamma)}\nplain wins {wins}"
     slo = policy.inputs.limits.slo_tpot_seconds
     if slo is not None and cell.within_slo is not None:
         speculative, plain = (str(last) if last else "none" for last in cell.within_slo)

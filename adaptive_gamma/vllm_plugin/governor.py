@@ -238,4 +238,4 @@ class ScheduleGovernor:
 
 
 def _words(schedule: Schedule) -> str:
-    return ", ".join(f"{first}-{last}: {gamma}" for first, last, gamma in schedule)
+    return "; ".join(f"batch {first}-{last}: gamma {gamma}" for first, last, gamma in schedule)

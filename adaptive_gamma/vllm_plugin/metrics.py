@@ -12,15 +12,34 @@ import functools
 import threading
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from adaptive_gamma.vllm_plugin.files import FileError, read_object, state_file_of
 
-__all__ = ["PositionCounters"]
+__all__ = ["FAMILIES", "PositionCounters"]
 
-_DRAFTED = "adaptive_gamma_draft_tokens_per_position"
-_GAMMA = "adaptive_gamma_scheduled_gamma"
 _LOOK_EVERY_S = 0.25
+
+
+class PluginFamily(NamedTuple):
+    """A family of metrics, before vLLM's labels are known."""
+
+    name: str
+    """A counter's without ``_total``."""
+    kind: str
+    help: str
+    labels: tuple[str, ...]
+    """Beside vLLM's own."""
+
+
+_DRAFTED = PluginFamily(
+    "adaptive_gamma_draft_tokens_per_position", "counter", "Drafts that had a token at this position.", ("position",)
+)
+_GAMMA = PluginFamily(
+    "adaptive_gamma_scheduled_gamma", "gauge", "Tokens each request was to draft in the last step.", ()
+)
+FAMILIES = (_DRAFTED, _GAMMA)
+"""All that the plugin publishes."""
 
 
 class PositionCounters:
@@ -73,13 +92,8 @@ def _families(label_names: tuple[str, ...]) -> tuple[Any, Any]:
     """The counter and the gauge. They are made once: a second engine in a process has its own labels in them."""
     import prometheus_client
 
-    drafted = prometheus_client.Counter(
-        _DRAFTED, "Drafts that had a token at this position.", [*label_names, "position"]
-    )
+    drafted = prometheus_client.Counter(_DRAFTED.name, _DRAFTED.help, [*label_names, *_DRAFTED.labels])
     gamma = prometheus_client.Gauge(
-        _GAMMA,
-        "Tokens each request was to draft in the last step.",
-        list(label_names),
-        multiprocess_mode="mostrecent",
+        _GAMMA.name, _GAMMA.help, [*label_names, *_GAMMA.labels], multiprocess_mode="mostrecent"
     )
     return drafted, gamma

@@ -9,7 +9,7 @@ from fastapi import FastAPI
 from starlette.routing import Route
 from starlette.testclient import TestClient
 
-from adaptive_gamma.routing.endpoints import _TABLE, Endpoint, Handling
+from adaptive_gamma.routing.endpoints import Endpoint, EndpointTable, Handling
 from documentation.reference.bodies import admin_apps
 from documentation.reference.markdown import code, page, table
 
@@ -56,7 +56,8 @@ def admin_api_page() -> str:
         "`allow_paths` names it. "
         "Bodies and answers are the engines' own.",
         table(
-            ("path", "methods", "body", "goes to a replica"), [_data_row(path, each) for path, each in _TABLE.items()]
+            ("path", "methods", "body", "goes to a replica"),
+            [_data_row(path, each) for path, each in EndpointTable().fixed()],
         ),
         "And `/v1/models/NAME`, `/v1/responses/ID` (GET, DELETE) and `/v1/responses/ID/cancel` (POST), by the replica "
         "that stores the response, else by asking each.",

@@ -10,10 +10,8 @@ from fastapi import FastAPI
 
 from adaptive_gamma.config import Settings
 from adaptive_gamma.envoy.files import FilesController, Place
-from adaptive_gamma.envoy.files.admin_app import _families as controller_families
-from adaptive_gamma.envoy.files.admin_app import controller_app
-from adaptive_gamma.envoy.picker.admin_app import _families as picker_families
-from adaptive_gamma.envoy.picker.admin_app import picker_app
+from adaptive_gamma.envoy.files.admin_app import controller_app, controller_families
+from adaptive_gamma.envoy.picker.admin_app import picker_app, picker_families
 from adaptive_gamma.envoy.picker.picker import Picker
 from adaptive_gamma.fleet import Fleet
 from adaptive_gamma.fleet.exposition import Family

@@ -9,7 +9,7 @@ from typing import TypeGuard
 
 import click
 
-from adaptive_gamma.cli import _root
+from adaptive_gamma.cli import root_command
 from documentation.reference.markdown import code, page, prose, table
 
 __all__ = ["command_line_page", "commands"]
@@ -17,7 +17,7 @@ __all__ = ["command_line_page", "commands"]
 
 def commands() -> Iterator[tuple[str, click.Command]]:
     """Every command by its whole name, groups before what is in them."""
-    yield from _walk("adaptive-gamma", _root)
+    yield from _walk("adaptive-gamma", root_command)
 
 
 def _walk(name: str, command: click.Command) -> Iterator[tuple[str, click.Command]]:

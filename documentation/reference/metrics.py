@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from adaptive_gamma.fleet.exposition import Family
 from adaptive_gamma.proxy.metrics import OUTCOMES, Histogram
-from adaptive_gamma.vllm_plugin.metrics import _families as plugin_families
+from adaptive_gamma.vllm_plugin.metrics import FAMILIES
 from documentation.reference.bodies import POLICY, published_families
 from documentation.reference.markdown import page, table
 
@@ -108,17 +108,16 @@ def families() -> dict[str, list[FamilyInfo]]:
 
 
 def _info(family: Family) -> FamilyInfo:
-    name = f"{family.name}_total" if family.kind == "counter" else family.name
-    return FamilyInfo(name, family.kind, family.labels, family.help)
+    return _named(family.name, family.kind, family.labels, family.help)
+
+
+def _named(name: str, kind: str, labels: tuple[str, ...], words: str) -> FamilyInfo:
+    return FamilyInfo(f"{name}_total" if kind == "counter" else name, kind, labels, words)
 
 
 def _plugin() -> list[FamilyInfo]:
-    found = []
-    for made in plugin_families(("model_name", "engine")):
-        (metric,) = made.describe()
-        name = f"{metric.name}_total" if metric.type == "counter" else metric.name
-        found.append(FamilyInfo(name, metric.type, tuple(made._labelnames), metric.documentation))
-    return found
+    vllm = ("model_name", "engine")
+    return [_named(each.name, each.kind, (*vllm, *each.labels), each.help) for each in FAMILIES]
 
 
 _WHERE = {

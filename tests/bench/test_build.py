@@ -173,7 +173,7 @@ def test_a_plain_sweep_alone_needs_the_drafters_family() -> None:
 
 def test_too_few_rows_are_refused_in_words() -> None:
     with pytest.raises(UnderDetermined, match=r"for any step-time model; measure the plain(?s:.*)\n  linear: 1 usable"):
-        built([drafted()], PolicyWishes(bootstrap=0))
+        built([drafted()], PolicyWishes(bootstrap=0, without_plain=True))
 
 
 def test_made_up_prompts_give_no_policy_without_a_word(tmp_path: Path) -> None:

@@ -39,6 +39,41 @@ def test_one_context_holds_the_kv_cost_and_says_so() -> None:
     assert found.step.seconds(64, 1, 1000) == pytest.approx(COST.plain_seconds(64, 1000), rel=1e-4)
 
 
+def test_what_the_fit_does_without_says_so_and_does_not_ask_for_what_is_there() -> None:
+    """Plain steps and three gammas are there: a fixed part of the drafter that is none is held for another reason."""
+    seen = observed(COST, CURVE, noise=0.1, contexts=(1000.0,), seed=1)
+    found = calibrate(seen, model="linear", drafter="autoregressive", bootstrap=0)
+    (note,) = [note for note in found.notes if note.startswith("drafter_fixed_fraction held")]
+    print(note)
+    assert "the fit is as good so" in note
+    assert "needs" not in note
+
+
+def test_what_is_held_for_want_of_observations_counts_them() -> None:
+    seen = observed(COST, CURVE, loads=(1, 64), gammas=(None,), contexts=(1000.0,))
+    found = calibrate(seen, model="linear", bootstrap=0)
+    assert "kv_token_seconds held at 0: 2 usable observations for 3 parameters" in found.notes
+
+
+@pytest.mark.parametrize("noise", [0.0, 0.02])
+def test_a_dense_model_is_no_mixture_of_experts(noise: float) -> None:
+    """Where no experts are to be seen the straight line is taken, and the mixture says why it is not."""
+    seen = observed(COST, CURVE, noise=noise, seed=5)
+    ranked = compare_models(seen, models=["moe", "linear"], drafters=["autoregressive"])
+    moe = next(one for one in ranked if one.family.name == "moe")
+    if moe.calibration is None:
+        assert moe.refusal == "it fits as the straight line, with no experts to be seen"
+    else:
+        experts = next(p for p in moe.calibration.parameters if p.name == "experts_seconds")
+        assert experts.value > 0
+    assert ranked[0].family.name == "linear"
+
+
+def test_a_mixture_asked_for_by_name_is_fitted_all_the_same() -> None:
+    found = calibrate(observed(COST, CURVE), model="moe", drafter="autoregressive", bootstrap=0)
+    assert found.family == "moe"
+
+
 def test_a_plain_pool_needs_plain_steps() -> None:
     with pytest.raises(UnderDetermined, match="plain steps"):
         calibrate(observed(COST, CURVE, gammas=(1, 3)), model="plain_pool", drafter="ngram")

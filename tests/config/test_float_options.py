@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import click
 import pytest
 
-from adaptive_gamma.cli import _root
+from adaptive_gamma.cli import root_command
 from adaptive_gamma.cli.numbers import FiniteFloat
 
 
@@ -22,12 +22,24 @@ def _options(command: click.Command, path: str) -> Iterator[tuple[str, click.Par
         yield from ((f"{path} {one.opts[0]}", one) for one in command.params)
 
 
-FLOATS = {name: one for name, one in _options(_root, "adaptive-gamma") if "float" in one.type.name}
+FLOATS = {name: one for name, one in _options(root_command, "adaptive-gamma") if "float" in one.type.name}
 
 
 def test_all_have_the_type_that_knows_a_number() -> None:
     assert len(FLOATS) >= 10
     assert [name for name, one in FLOATS.items() if not isinstance(one.type, FiniteFloat)] == []
+
+
+@pytest.mark.parametrize("name", FLOATS)
+def test_each_has_both_ends_of_its_range(name: str) -> None:
+    """A time divided by the smallest number that a float holds is none any more."""
+    kind = FLOATS[name].type
+    assert isinstance(kind, FiniteFloat)
+    assert kind.min is not None
+    assert kind.max is not None
+    for value in ("1e308", "1.7e308", "-1e308"):
+        with pytest.raises(click.BadParameter, match="is not in the range"):
+            kind.convert(value, FLOATS[name], None)
 
 
 @pytest.mark.parametrize("name", FLOATS)

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import click
 import pytest
 
-from adaptive_gamma.cli import _SUBCOMMANDS, _root
+from adaptive_gamma.cli import SUBCOMMANDS, root_command
 from adaptive_gamma.cli.examples import EXAMPLES
 
 WITHOUT = {"completion", "config", "config check", "config schema"}
@@ -31,9 +31,9 @@ def page(command: click.Command, name: str) -> str:
 
 
 def test_every_command_has_examples() -> None:
-    names = {name for name, _ in commands(_root)}
+    names = {name for name, _ in commands(root_command)}
     assert set(EXAMPLES) <= names
-    for name, command in commands(_root):
+    for name, command in commands(root_command):
         text = page(command, name)
         if name not in WITHOUT:
             assert "Examples:" in text, name
@@ -46,8 +46,8 @@ def test_every_command_has_examples() -> None:
 def test_an_example_is_a_command_with_options_it_has(line: str) -> None:
     program, *words = shlex.split(line)
     assert program == "adaptive-gamma"
-    command: click.Command = _root
-    context = click.Context(_root)
+    command: click.Command = root_command
+    context = click.Context(root_command)
     while isinstance(command, click.Group):
         found = command.get_command(context, words.pop(0))
         assert found is not None
@@ -59,12 +59,12 @@ def test_an_example_is_a_command_with_options_it_has(line: str) -> None:
 
 def test_asking_twice_shows_the_examples_once() -> None:
     for _ in range(2):
-        command = _root.get_command(click.Context(_root), "serve")
+        command = root_command.get_command(click.Context(root_command), "serve")
         assert command is not None
         assert page(command, "serve").count("Examples:") == 1
 
 
 def test_the_overview_names_every_command_and_the_exit_codes() -> None:
-    text = _root.get_help(click.Context(_root, info_name="adaptive-gamma"))
-    assert all(f"\n  {name} " in text for name in _SUBCOMMANDS)
+    text = root_command.get_help(click.Context(root_command, info_name="adaptive-gamma"))
+    assert all(f"\n  {name} " in text for name in SUBCOMMANDS)
     assert "Exit codes:" in text

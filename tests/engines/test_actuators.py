@@ -49,7 +49,7 @@ async def verified(own: float = 8.0, gamma: int = 3) -> tuple[PerRequestActuator
 async def test_an_engine_that_heeds_is_believed_after_three_answers() -> None:
     actuator, engine = PerRequestActuator("r"), Engine(8.0)
     assert (actuator.state, actuator.gamma, actuator.request_field()) == ("ready", None, None)
-    assert actuator.waits_for == "too few answers have told how much the engine drafts by itself"
+    assert actuator.waits_for == "0 of the 64 steps needed have told how much the engine drafts by itself"
     with pytest.raises(ActuatorError, match="not_yet"):
         await actuator.change(3)
     engine.serve(actuator, 2)

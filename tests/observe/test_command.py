@@ -50,6 +50,20 @@ def test_which_requests_the_time_per_token_is_of(tmp_path: Path) -> None:
     assert "the time per output token hold these 3 of 9 requests only" in text
 
 
+def test_what_is_too_little_is_told_with_what_is_there_and_what_is_needed(tmp_path: Path) -> None:
+    made = [observation(at=n, tokens=101) for n in range(9)]
+    path = tmp_path / "observed.jsonl"
+    path.write_bytes(b"".join(each.line() + b"\n" for each in made))
+    text = " ".join(run(str(path), "--since", "2023-11-14").stdout.split())
+    pools = json.loads(run(str(path), "--since", "2023-11-14", "--json").stdout)["predictions"]["pools"]
+    assert (
+        f"were {pools['plain']['measured']} in the plain pool and {pools['speculative']['measured']} in the spec"
+        in text
+    )
+    assert "and 30 in each are needed to correct its predictions" in text
+    assert "There are 9, and 100 are needed for blocks of time" in text
+
+
 def test_json_and_since(log: Path) -> None:
     whole = json.loads(run(str(log), "--since", str(int(START)), "--json").stdout)
     half = json.loads(run(str(log), "--since", str(int(START + 1800)), "--json").stdout)

@@ -43,10 +43,10 @@ def test_the_dry_run_of_the_fleet_written_prints_the_same_figures(tmp_path: Path
     assert planned["schema"] == "adaptive-gamma/plan/v1"
     assert yaml.safe_load(fleet.read_text()) == planned["fleet"]
     assert sum(entry["count"] for entry in planned["fleet"]["replicas"]) == planned["proposed"]["replicas"] == 3
-    found = dry_run_of(fleet, *options, "--slo-tpot", "0.08")
+    found = dry_run_of(fleet, *options, "--slo-tpot-ms", "80")
     for name in ("mean_latency_s", "p99_latency_s", "p99_ttft_s", "mean_tpot_ms", "tokens_per_second", "mean_gamma"):
         assert found[name] == planned["proposed"]["figures"][name]
-    assert planned["dry_run"].endswith("--slo-tpot 0.08 --only adaptive")
+    assert planned["dry_run"].endswith("--slo-tpot-ms 80 --only adaptive")
     assert f"--fleet {fleet}" in planned["dry_run"]
 
 
@@ -107,7 +107,7 @@ def test_too_few_gpus_for_a_replica_are_refused() -> None:
 
 
 @pytest.mark.parametrize("option", ["--slo-tpot-ms", "--slo-ttft-ms", "--slo-percentile", "--scale"])
-@pytest.mark.parametrize("value", ["nan", "0", "-1", "inf"])
+@pytest.mark.parametrize("value", ["nan", "0", "-1", "inf", "1e308"])
 def test_numbers_that_are_none_are_refused(option: str, value: str) -> None:
     result = invoke(*TRACES, "--gpus", "1", option, value)
     assert result.exit_code == 2

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -71,6 +73,15 @@ def test_models_are_compared_on_loads_left_out(tmp_path: Path) -> None:
     assert "linear with autoregressive drafter: mean" in report
 
 
+def test_classes_of_the_files_are_told_by_their_names_in_the_policy(tmp_path: Path) -> None:
+    path = tmp_path / "rows.jsonl"
+    rows = [replace(one, request_class="code") if one.request_class == "structured" else one for one in measured()]
+    path.write_text("".join(json.dumps(row_to_json(one)) + "\n" for one in rows))
+    report = _build("--from", path, "-o", tmp_path / "p.yaml").output
+    assert "note: runs of class code are class structured of the policy" in report
+    assert "runs of class chat" not in report
+
+
 def test_findings_are_said_once_for_each_kind(tmp_path: Path, sweep: Path) -> None:
     for index in range(5):
         write(tmp_path / f"x{index}.json", bench_serve(completed=0, model_id="Qwen3-8B"))
@@ -129,6 +140,7 @@ def test_arms_are_given_by_label(tmp_path: Path) -> None:
     ("arguments", "words"),
     [
         (["--arm", "a=1", "--gpu", "H100"], "--arm goes with --from"),
+        (["--without-plain", "--gpu", "H100"], "--without-plain goes with --from"),
         (["--prompt-share", "0"], "--prompt-share goes with --from"),
         (["--inputs", "x", "--from", "y"], "--inputs goes without --from"),
         (["--from", "y", "--gpu", "H100"], "--gpu needs --model"),
@@ -213,7 +225,8 @@ def test_without_matplotlib_the_way_to_it_is_told(policy_file: Path, tmp_path: P
     ]
     result = subprocess.run(arguments, capture_output=True, text=True, check=False)
     assert result.returncode == 2
-    assert "adaptive-gamma[plot]" in result.stderr
+    assert "the extra plot: pip install 'adaptive-gamma[plot]'" in result.stderr
+    assert "--html FILE draws the same" in result.stderr
 
 
 def test_other_commands_do_not_wait_for_the_optimisers(policy_file: Path) -> None:
@@ -255,10 +268,27 @@ def test_a_sweep_without_a_plain_run_says_so_last(sweep: Path, tmp_path: Path) -
     path = tmp_path / "rows.jsonl"
     rows = [one for one in measured() if one.gamma]
     path.write_text("".join(json.dumps(row_to_json(one)) + "\n" for one in rows))
-    result = _build("--from", path, "-o", tmp_path / "p.yaml")
+    result = _build("--from", path, "--without-plain", "-o", tmp_path / "p.yaml")
     assert result.exit_code == 0, result.output
     assert words in result.output.splitlines()[-1]
-    assert words not in _build("--from", sweep, "-o", tmp_path / "q.yaml").output
+    assert any("extrapolated" in line for line in load_policy(tmp_path / "p.yaml").document.assumed)
+    needless = _build("--from", sweep, "--without-plain", "-o", tmp_path / "q.yaml").output
+    assert words not in needless
+    assert "--without-plain was not needed" in needless
+
+
+def test_a_sweep_without_a_plain_run_is_refused(tmp_path: Path) -> None:
+    path, out = tmp_path / "rows.jsonl", tmp_path / "p.yaml"
+    rows = [one for one in measured() if one.gamma]
+    path.write_text("".join(json.dumps(row_to_json(one)) + "\n" for one in rows))
+    result = _build("--from", path, "-o", out)
+    assert isinstance(result.exception, SweepError), "exit code 2"
+    assert re.search(
+        r"no plain run is usable: gamma 1, 3, 5 of an engine with a drafter was measured, and no engine started "
+        r"without a drafter.* Measure one at loads 1 to \d+; .*--arm LABEL=plain.*--without-plain",
+        str(result.exception),
+    )
+    assert not out.exists()
 
 
 def test_all_findings(tmp_path: Path, sweep: Path) -> None:

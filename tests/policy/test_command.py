@@ -186,6 +186,13 @@ class TestShowAndCheck:
         assert "structured, context 512" in output
         assert "chat, context" not in output
         assert "plain wins from batch 257" in output
+        first, last, gamma = load_policy("h100-llama3-8b-eagle3").table.classes["structured"][512].best_gamma[0]
+        assert f"best gamma by load: batch {first}-{last}: gamma {gamma}; batch " in " ".join(output.split())
+
+    def test_show_says_what_a_class_means(self) -> None:
+        words = "note: class code means structured in this policy"
+        assert words in run(policy_command, "show", "h100-llama3-8b-eagle3", "--class", "code").stderr
+        assert words not in run(policy_command, "show", "h100-llama3-8b-eagle3", "--class", "structured").stderr
 
     def test_show_json(self) -> None:
         shown = json.loads(run(policy_command, "show", "article-h100-27b", "--json").output)

@@ -295,7 +295,7 @@ class TestCommand:
         table = "[[1, 4, 3], [5, 64, 1]]"
         code, inline = self.run("--engine-table", table, "--for", "vllm", "--capture-limit", "512")
         assert code == 0
-        assert "vllm makes of it, up to batch 64: 1-4: 3, 5-64: 1" in inline
+        assert "vllm makes of it, up to batch 64: batch 1-4: gamma 3; batch 5-64: gamma 1" in inline
         for name, text in (("t.json", table), ("t.yaml", "- [1, 4, 3]\n- [5, 64, 1]\n")):
             (tmp_path / name).write_text(text)
             assert (
@@ -303,7 +303,7 @@ class TestCommand:
             )
         code, output = self.run("--engine-table", "{4: 4, 8: 2}", "--for", "tensorrt-llm")
         assert code == 0
-        assert "1-4: 4, 5-8: 2" in output
+        assert "batch 1-4: gamma 4; batch 5-8: gamma 2" in output
 
     def test_exit_codes(self) -> None:
         assert self.run("--engine-table", "[[2, 4, 3]]", "--for", "vllm")[0] == 1

@@ -88,6 +88,18 @@ def test_a_mix_that_is_none(mix: str) -> None:
         run(NAME, "--for", "vllm", "--engine-version", "0.33", "--class-mix", mix)
 
 
+def test_what_the_classes_of_a_mix_mean_is_said() -> None:
+    notes = as_json(NAME, "--for", "vllm", "--engine-version", "0.33", "--class-mix", "code=1,chat=1")["notes"]
+    said = [note["message"] for note in notes if note["code"] == "class_means"]
+    assert said == ["class code is priced as structured, which it means in this policy"]
+
+
+@pytest.mark.parametrize("mix", ["code=1e308,prose=1e308", "code=inf", "code=-1"])
+def test_weights_whose_sum_is_no_number(mix: str) -> None:
+    with pytest.raises(ConfigurationError, match="expected a weight of 0 to 1e"):
+        run(NAME, "--for", "vllm", "--engine-version", "0.33", "--class-mix", mix)
+
+
 def test_refused() -> None:
     with pytest.raises(ExportRefused, match=r"vllm 0\.25: .*deadlock"):
         run(NAME, "--for", "vllm", "--engine-version", "0.25", "--data-parallel", "2")

@@ -8,6 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 from adaptive_gamma.cli import dry_run
+from adaptive_gamma.cli.numbers import FiniteFloat
 from adaptive_gamma.errors import ConfigurationError, TraceError
 from adaptive_gamma.policy import load_policy, shipped_policies
 from adaptive_gamma.simulation.replay import FIGURES, MEANINGS
@@ -154,13 +155,49 @@ def test_what_is_wrong_is_named(
         invoke(*(a.format(trace=trace, bad=bad) for a in arguments))
 
 
-@pytest.mark.parametrize("option", ["--scale", "--duration", "--scrape-interval", "--slo-tpot"])
+@pytest.mark.parametrize("option", ["--scale", "--duration", "--scrape-interval", "--slo-tpot-ms"])
 @pytest.mark.parametrize("value", ["0", "-1", "nan", "inf"])
 def test_numbers_must_be_above_zero(trace: str, option: str, value: str) -> None:
     result = CliRunner().invoke(dry_run.command, ["--policy", "p", "--trace", trace, option, value])
     assert result.exit_code == 2
     assert option in result.stderr
-    assert ("not in the range x>0" if value in ("0", "-1") else "not a finite number") in result.stderr
+    assert ("not in the range " if value in ("0", "-1") else "not a finite number") in result.stderr
+
+
+@pytest.mark.parametrize("scale", ["1e-308", "1e-320", "1e308", "1e7"])
+def test_a_scale_at_which_times_end_is_refused(trace: str, scale: str) -> None:
+    result = CliRunner().invoke(dry_run.command, ["--policy", "p", "--trace", trace, "--scale", scale])
+    assert result.exit_code == 2
+    assert f"{float(scale)} is not in the range 1e-06<=x<=1000000.0" in result.stderr
+
+
+@pytest.mark.parametrize("option", ["--scale", "--duration", "--scrape-interval", "--slo-tpot-ms"])
+def test_both_ends_of_each_range_are_served(
+    monkeypatch: pytest.MonkeyPatch, trace: str, tmp_path: Path, option: str
+) -> None:
+    monkeypatch.undo()
+    kind = next(one.type for one in dry_run.command.params if option in one.opts)
+    assert isinstance(kind, FiniteFloat)
+    least, most = kind.min, kind.max
+    assert least is not None
+    assert most is not None
+    for value in (max(least, 1e-300), most):
+        page = tmp_path / f"{value}.html"
+        arguments = ["--policy", "h200-llama3-70b-fp8", "--trace", trace, "--only", "adaptive", "--html", str(page)]
+        result = CliRunner().invoke(dry_run.command, [*arguments, option, str(value)], catch_exceptions=False)
+        assert result.exit_code == 0, (value, result.output)
+
+
+def test_the_old_name_of_the_limit_is_answered_with_the_new_one(trace: str) -> None:
+    result = CliRunner().invoke(dry_run.command, ["--policy", "p", "--trace", trace, "--slo-tpot", "0.08"])
+    assert result.exit_code == 2
+    assert "No such option" in result.stderr
+    assert "--slo-tpot-ms" in result.stderr
+
+
+def test_the_limit_is_in_milliseconds(trace: str) -> None:
+    found = document("--trace", trace, "--only", "adaptive", "--slo-tpot-ms", "80")
+    assert found["settings"]["slo_tpot_s"] == 0.08
 
 
 def test_help_defines_every_policy_and_figure() -> None:
@@ -192,3 +229,17 @@ def test_prompt_tokens_are_free_only_where_memory_binds() -> None:
     assert prices.prefill_seconds(PLAIN, 1, 2048.0, 64) == pytest.approx(0.0, abs=1e-9)
     assert prices.prefill_seconds(PLAIN, 1, 2048.0, 2048) > 0.8 * policy.prefill_seconds(2048)
     assert prices.prefill_seconds(7, 64, 2048.0, 512) == pytest.approx(policy.prefill_seconds(512), rel=0.1)
+
+
+@pytest.mark.parametrize(
+    ("suffix", "words"),
+    [
+        ("", "40 requests as class chat, the policy's default, as no class was given"),
+        ("=chat", "40 requests as class chat, as given"),
+        ("=code", "40 requests as class structured, which is what code means in this policy"),
+    ],
+)
+def test_the_class_a_trace_is_taken_as_is_said(trace: str, suffix: str, words: str) -> None:
+    assert f"{trace}: {words}" in invoke("--trace", trace + suffix, "--only", "plain")
+    given = document("--trace", trace + suffix, "--only", "plain")["traces"][0]["class_given"]
+    assert given == (suffix.removeprefix("=") or None)

@@ -111,7 +111,11 @@ def _verdict(
     if part is not None:
         return "could_not_look", f"no difference found in the part that was seen, which is no verdict{suffix}"
     if prompts < fewest_prompts(level):
-        return "could_not_look", f"{prompts} prompts are too few: not even a difference in each would be significant"
+        return (
+            "could_not_look",
+            f"{prompts} prompts are too few, {fewest_prompts(level)} are needed: not even a difference in each would "
+            "be significant",
+        )
     if all(test.detectable is None for test in made):
         floor = next(test.floor for test in made if test.name == "texts")
         return (

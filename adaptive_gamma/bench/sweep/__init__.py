@@ -2,7 +2,7 @@
 
 from adaptive_gamma.bench.sweep.arm import Arm, ArmReport, ArmSpec, open_arm
 from adaptive_gamma.bench.sweep.dataset import BUILTIN, Endpoint, Prompt, PromptSet, builtin_prompts, open_dataset
-from adaptive_gamma.bench.sweep.journal import Journal, run_cell
+from adaptive_gamma.bench.sweep.journal import JOURNAL_FILES, Journal, run_cell
 from adaptive_gamma.bench.sweep.measured import FORMAT
 from adaptive_gamma.bench.sweep.report import summary_lines, summary_tables
 from adaptive_gamma.bench.sweep.run import Observer, Sweep
@@ -13,6 +13,7 @@ __all__ = [
     "BUILTIN",
     "CLAIM_REPEATS",
     "FORMAT",
+    "JOURNAL_FILES",
     "SUMMARY_SCHEMA",
     "Arm",
     "ArmReport",

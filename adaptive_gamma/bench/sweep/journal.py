@@ -20,9 +20,11 @@ from typing import Any, Self
 from adaptive_gamma.bench.row import Source, SweepRow, row_from_json, row_to_json
 from adaptive_gamma.errors import AdaptiveGammaError, SweepError
 
-__all__ = ["PLAN_SCHEMA", "Cell", "Journal", "run_cell"]
+__all__ = ["JOURNAL_FILES", "PLAN_SCHEMA", "Cell", "Journal", "run_cell"]
 
 PLAN_SCHEMA = "adaptive-gamma/sweep-plan/v1"
+JOURNAL_FILES = ("plan.json", "rows.jsonl", "details.jsonl", "summary.json")
+"""All that is written into the folder."""
 _CELL_KEYS: Mapping[str, type] = {"arm": str, "concurrency_asked": int, "request_class": str, "run": str}
 Cell = tuple[str, int, str, str]
 """Arm, concurrency, class and run: what tells one finished run from every other."""

@@ -6,10 +6,9 @@ import click
 
 from adaptive_gamma.cli.numbers import FiniteFloat
 from adaptive_gamma.cli.policy.options import family_option, given_flags, hardware_option, model_option, whole_numbers
-from adaptive_gamma.cli.policy.whole_file import write_whole
+from adaptive_gamma.cli.policy.whole_file import refuse_input, write_whole
 from adaptive_gamma.errors import AdaptiveGammaError, ConfigurationError
 from adaptive_gamma.policy import (
-    Policy,
     find_policy,
     lint_policy,
     policy_yaml,
@@ -60,6 +59,11 @@ __all__ = ["build_command"]
     "--allow-poor-fit", is_flag=True, help="With --from: build from a model more than 30 % off the measurements too."
 )
 @click.option(
+    "--without-plain",
+    is_flag=True,
+    help="With --from: build although no engine without a drafter was measured; speed-ups over plain are extrapolated.",
+)
+@click.option(
     "--slo-tpot-ms",
     type=FiniteFloat(0.01, 60_000),
     metavar="MS",
@@ -103,6 +107,7 @@ def build_command(
     prompt_share: float | None,
     step_time: str | None,
     allow_poor_fit: bool,
+    without_plain: bool,
     slo_tpot_ms: float | None,
     inputs_file: str | None,
     gpu: str | None,
@@ -128,10 +133,12 @@ def build_command(
             ("--arm", arms), ("--only-model", only_model), ("--force-random", force_random),
             ("--fit-acceptance", fit_acceptance), ("--prompts-cached", prompts_cached), ("--step-time", step_time),
             ("--prompt-share", prompt_share is not None), ("--all-findings", all_findings),
-            ("--allow-poor-fit", allow_poor_fit),
+            ("--allow-poor-fit", allow_poor_fit), ("--without-plain", without_plain),
         ):  # fmt: skip
             if present:
                 raise click.UsageError(f"{flag} goes with --from")
+    # --inputs may be written anew in its place: it is the same policy with the table that follows from it.
+    refuse_input("--output", output, (*sweep, model))
     if inputs_file is not None:
         ignored = [flag for name_, flag in given.items() if name_ not in ("inputs_file", "output")]
         if ignored:
@@ -175,6 +182,7 @@ def build_command(
             family=None if drafter is None else family_option(drafter),
             step_time=step_time,
             allow_poor_fit=allow_poor_fit,
+            without_plain=without_plain,
             prompts_cached=prompts_cached,
             prompt_share=prompt_share,
             fit_acceptance=fit_acceptance,
@@ -187,6 +195,7 @@ def build_command(
                 force_random=force_random,
                 only_model=only_model,
                 all_findings=all_findings,
+                output=output,
                 say=lambda line: click.echo(line, err=output is None),
             )
         except AdaptiveGammaError:
@@ -231,9 +240,8 @@ def build_command(
             "the engine there; measure up to its max_num_seqs, or give --max-batch",
             err=True,
         )
-    if sweep and not _plain_measured(policy):
-        click.echo("WARNING: no plain run was usable: every speed-up over plain is extrapolated", err=True)
-
-
-def _plain_measured(policy: Policy) -> bool:
-    return policy.evidence is not None and any(arms.get("plain") for arms in policy.evidence.points.values())
+    if without_plain:
+        if any("plain decoding" in each for each in policy.document.assumed):
+            click.echo("WARNING: no plain run was usable: every speed-up over plain is extrapolated", err=True)
+        else:
+            click.echo("note: --without-plain was not needed: plain runs are among the measurements", err=True)

@@ -17,7 +17,7 @@ from adaptive_gamma.cli.policy.schedule_options import (
 )
 from adaptive_gamma.policy import Finding, lint_policy, load_policy
 from adaptive_gamma.policy.export import Runner, ServerOptions, TableOptions, TableReport, check_engine_table
-from adaptive_gamma.policy.render import policy_summary
+from adaptive_gamma.policy.render import policy_summary, range_words
 
 __all__ = ["check_command"]
 
@@ -121,10 +121,7 @@ def _check_policy(policy_file: str, median_load: float | None, strict: bool, as_
 
 def _print(report: TableReport) -> None:
     if report.steps:
-        ranges = ", ".join(
-            f"{step.first}-{step.last}: {step.gamma}" if step.first != step.last else f"{step.first}: {step.gamma}"
-            for step in report.steps
-        )
+        ranges = range_words((step.first, step.last, step.gamma) for step in report.steps)
         click.echo(f"{report.engine} makes of it, up to batch {report.max_batch}: {ranges}")
     else:
         click.echo(f"{report.engine} rejects it")

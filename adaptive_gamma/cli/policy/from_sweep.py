@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from adaptive_gamma.bench import ImportFinding, parse_arms, read_sweep
 from adaptive_gamma.bench.build import BuiltPolicy, PolicyWishes, judged_sweep, policy_from_sweep
 from adaptive_gamma.bench.fit_words import contradictions, error_words
+from adaptive_gamma.bench.measured_points import policy_class
 from adaptive_gamma.cli.policy.options import hardware_option
+from adaptive_gamma.cli.policy.whole_file import refuse_input
 from adaptive_gamma.errors import ConfigurationError
 from adaptive_gamma.policy import Policy
 from adaptive_gamma.policy.provenance import PROVENANCES, provenance_ranges
@@ -47,20 +49,36 @@ def build_from_sweep(
     force_random: bool,
     only_model: str | None,
     all_findings: bool = False,
+    output: str | None = None,
     say: Callable[[str], None],
 ) -> Policy:
-    """The policy; ``say`` takes the report, line by line. Raises ConfigurationError of every kind the parts raise."""
+    """The policy; ``say`` takes the report, line by line.
+
+    Raises ConfigurationError of every kind the parts raise, and where ``output`` is a file that rows were read from.
+    """
     sweep = read_sweep(
         [Path(path) for path in paths], force_random=force_random, arms=parse_arms(arms), only_model=only_model
     )
+    refuse_input("--output", output, {row.source.file for row in sweep.rows})
     say(f"{len(sweep.rows)} rows from {len({row.source.file for row in sweep.rows})} files")
     judged = judged_sweep(sweep, wishes)
+    _say_classes({row.request_class for row in judged.observations.rows}, say)
     _say_findings(judged.findings, say, all_of_them=all_findings)
     built = policy_from_sweep(judged, wishes)
     _say_models(built.ranked, say)
     _say_calibration(built.calibration, say)
     _say_provenance(built, say)
     return built.policy
+
+
+def _say_classes(named: Iterable[str | None], say: Callable[[str], None]) -> None:
+    """Which of the policy's classes those of the files are, where they are called otherwise."""
+    for name in sorted(named, key=lambda each: each or ""):
+        taken = policy_class(name)
+        if name is None:
+            say(f"note: runs of no class are class {taken} of the policy")
+        elif taken != name:
+            say(f"note: runs of class {name} are class {taken} of the policy")
 
 
 def _say_findings(findings: Sequence[ImportFinding], say: Callable[[str], None], *, all_of_them: bool = False) -> None:

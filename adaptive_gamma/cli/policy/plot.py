@@ -91,7 +91,12 @@ def plot_policy(policy: Policy, classes: Sequence[str], file: str) -> None:
         from matplotlib import rc_context
         from matplotlib.figure import Figure
     except ImportError as error:
-        raise ConfigurationError("--plot", "", "needs matplotlib: pip install 'adaptive-gamma[plot]'") from error
+        raise ConfigurationError(
+            "--plot",
+            "",
+            "needs matplotlib, the extra plot: pip install 'adaptive-gamma[plot]'; --html FILE draws the same and "
+            "needs nothing more",
+        ) from error
     panels = [(name, context) for name in classes for context in policy.context_buckets]
     if len(panels) > MOST_PANELS:
         raise ConfigurationError(

@@ -6,7 +6,7 @@ import json
 
 import click
 
-from adaptive_gamma.cli.policy.whole_file import write_whole
+from adaptive_gamma.cli.policy.whole_file import refuse_input, write_whole
 from adaptive_gamma.errors import ConfigurationError, nearest
 from adaptive_gamma.policy import CLASS_ALIASES, load_policy
 from adaptive_gamma.policy.render import policy_summary, policy_tables
@@ -19,18 +19,23 @@ __all__ = ["show_command"]
 @click.option("--class", "request_class", metavar="NAME", help="Only this class.")
 @click.option("--json", "as_json", is_flag=True, help="The table as JSON.")
 @click.option(
+    "--html",
+    "html_file",
+    metavar="FILE",
+    help="Write the policy as a page with plots, which needs nothing but a browser.",
+)
+@click.option(
     "--plot",
     "plot_file",
     metavar="FILE",
-    help="Draw speed-up against batch, with measured points and crossings: FILE.png or FILE.svg.",
-)
-@click.option(
-    "--html", "html_file", metavar="FILE", help="Write the policy as a page that needs nothing but a browser."
+    help="Draw speed-up against batch, with measured points and crossings: FILE.png or FILE.svg; needs the extra plot.",
 )
 def show_command(
     policy_file: str, request_class: str | None, as_json: bool, plot_file: str | None, html_file: str | None
 ) -> None:
     """Print a policy's table: best gamma by load, and what each gamma gains over plain decoding."""
+    refuse_input("--plot", plot_file, [policy_file])
+    refuse_input("--html", html_file, [policy_file])
     policy = load_policy(policy_file)
     classes = policy.classes
     if request_class is not None:
@@ -43,6 +48,8 @@ def show_command(
                 nearest(request_class, policy.classes),
             )
         classes = (policy.class_for(request_class),)
+        if request_class not in policy.classes:
+            click.echo(f"note: class {request_class} means {classes[0]} in this policy", err=True)
     if plot_file is not None:
         from adaptive_gamma.cli.policy.plot import plot_policy
 

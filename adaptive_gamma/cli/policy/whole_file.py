@@ -5,11 +5,24 @@ from __future__ import annotations
 import errno
 import os
 import stat
+from collections.abc import Iterable
 from pathlib import Path
 
 from adaptive_gamma.errors import ConfigurationError
 
-__all__ = ["refuse_unwritable", "write_whole"]
+__all__ = ["refuse_input", "refuse_unwritable", "write_whole"]
+
+
+def refuse_input(flag: str, output: str | Path | None, inputs: Iterable[str | Path | None]) -> None:
+    """Raises ConfigurationError, naming ``flag``, where a file that is to be written is one that the command reads.
+
+    Links are followed. What is no file on the disk, such as a name of a shipped policy or a pipe, is passed over.
+    """
+    if output is None or not Path(output).is_file():
+        return
+    for each in inputs:
+        if each is not None and Path(each).is_file() and os.path.samefile(output, each):
+            raise ConfigurationError(flag, "", f"{output} is what this command reads: it would be overwritten")
 
 
 def refuse_unwritable(name: str) -> None:

@@ -4,7 +4,7 @@ from adaptive_gamma.envoy.files.admin import EnvoyAdmin, EnvoyLoad, read_cluster
 from adaptive_gamma.envoy.files.admin_app import controller_app
 from adaptive_gamma.envoy.files.class_filter import LOOKED_AT, class_filter
 from adaptive_gamma.envoy.files.controller import FilesController
-from adaptive_gamma.envoy.files.names import BOOTSTRAP_FILE
+from adaptive_gamma.envoy.files.names import BOOTSTRAP_FILE, OUT_FILES
 from adaptive_gamma.envoy.files.plan import ClusterPlan, Plan, make_plan
 from adaptive_gamma.envoy.files.refusals import refuse_settings
 from adaptive_gamma.envoy.files.render import (
@@ -19,6 +19,7 @@ __all__ = [
     "BOOTSTRAP_FILE",
     "DEFAULT_CA_FILE",
     "LOOKED_AT",
+    "OUT_FILES",
     "ClusterPlan",
     "EnvoyAdmin",
     "EnvoyLoad",

@@ -15,7 +15,7 @@ from adaptive_gamma.fleet.discovered import discovery_families
 from adaptive_gamma.fleet.exposition import Family
 from adaptive_gamma.fleet.metric_families import fleet_families
 
-__all__ = ["controller_app"]
+__all__ = ["controller_app", "controller_families"]
 
 
 def controller_app(controller: FilesController) -> FastAPI:
@@ -24,7 +24,7 @@ def controller_app(controller: FilesController) -> FastAPI:
         "adaptive-gamma envoy",
         ready_means="Requests may come to Envoy",
         not_ready_because=lambda: controller.not_ready_because,
-        families=lambda: _families(controller),
+        families=lambda: controller_families(controller),
     )
 
     @app.get("/status", response_class=JSONResponse, summary="The replicas, and how requests are shared out")
@@ -43,7 +43,8 @@ def controller_app(controller: FilesController) -> FastAPI:
     return app
 
 
-def _families(controller: FilesController) -> Iterator[Family]:
+def controller_families(controller: FilesController) -> Iterator[Family]:
+    """What the metrics page has."""
     yield from fleet_families(controller.fleet, time.monotonic(), None)
     yield from discovery_families(controller.discovery())
     yield Family(

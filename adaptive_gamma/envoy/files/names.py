@@ -14,6 +14,7 @@ __all__ = [
     "LISTENERS_FILE",
     "LUA_FILTER",
     "METADATA",
+    "OUT_FILES",
     "ROUTES_FILE",
     "SEARCH_CLUSTER",
     "STATISTICS",
@@ -33,6 +34,8 @@ BOOTSTRAP_FILE = "envoy.json"
 LISTENERS_FILE = "listeners.json"
 ROUTES_FILE = "routes.json"
 CLUSTERS_FILE = "clusters.json"
+OUT_FILES = (BOOTSTRAP_FILE, LISTENERS_FILE, ROUTES_FILE, CLUSTERS_FILE)
+"""All that is written, beside one of each cluster in the folder of endpoints."""
 ENDPOINTS_FOLDER = "endpoints"
 ADMIN_FILE = "admin-address.txt"
 """Envoy writes here where its admin port listens."""

@@ -15,7 +15,7 @@ from adaptive_gamma.fleet.discovered import discovery_families
 from adaptive_gamma.fleet.exposition import Family
 from adaptive_gamma.fleet.metric_families import fleet_families
 
-__all__ = ["picker_app"]
+__all__ = ["picker_app", "picker_families"]
 
 
 def picker_app(picker: Picker) -> FastAPI:
@@ -24,7 +24,7 @@ def picker_app(picker: Picker) -> FastAPI:
         "adaptive-gamma picker",
         ready_means="Gateways may ask here",
         not_ready_because=lambda: picker.not_ready_because,
-        families=lambda: _families(picker),
+        families=lambda: picker_families(picker),
     )
 
     @app.get("/status", response_class=JSONResponse, summary="The replicas as they are known")
@@ -43,7 +43,8 @@ def picker_app(picker: Picker) -> FastAPI:
     return app
 
 
-def _families(picker: Picker) -> Iterator[Family]:
+def picker_families(picker: Picker) -> Iterator[Family]:
+    """What the metrics page has."""
     picker.refresh()
     yield from fleet_families(picker.fleet, time.monotonic(), None)
     yield from discovery_families(picker.discovery())

@@ -9,7 +9,7 @@ import numpy as np
 
 from adaptive_gamma.errors import ConfigurationError, ExportRefused
 from adaptive_gamma.policy.dead_band import edge_on_load
-from adaptive_gamma.policy.export.mix import class_mix
+from adaptive_gamma.policy.export.mix import class_mix, meant_notes
 from adaptive_gamma.policy.export.notes import Note
 from adaptive_gamma.policy.export.prices import Loss, Prices, prices_of
 from adaptive_gamma.policy.export.search import Candidate, fewest_ranges
@@ -226,7 +226,7 @@ def _cells(
 
 
 def _notes(policy: Policy, made: Schedule, options: ScheduleOptions, wanted: int) -> tuple[Note, ...]:
-    found: list[Note] = []
+    found = meant_notes(policy, options.mix)
     limit = made.capture_limit_tokens
     if limit is None:
         found.append(

@@ -10,7 +10,7 @@ from adaptive_gamma.errors import ConfigurationError, nearest
 from adaptive_gamma.policy.dead_band import edge_on_load
 from adaptive_gamma.policy.export import sglang, tensorrt_llm, vllm
 from adaptive_gamma.policy.export.engine import Gate, ServerOptions, Situation, gated, read_version
-from adaptive_gamma.policy.export.mix import class_mix
+from adaptive_gamma.policy.export.mix import class_mix, meant_notes
 from adaptive_gamma.policy.export.notes import Note
 from adaptive_gamma.policy.export.prices import prices_of
 from adaptive_gamma.policy.export.schedule import TAX_SOURCE, CellLoss, Step
@@ -118,6 +118,7 @@ def check_engine_table(
     elif policy is not None and largest > _MOST_PRICED:
         notes.append(Note("note", "not_priced", f"gamma {largest} is beyond what is priced ({_MOST_PRICED})"))
     elif policy is not None and steps:
+        notes += meant_notes(policy, known.mix)
         cells, mix_loss = _judged(policy, [s.gamma for s in steps for _ in range(s.first, s.last + 1)], known)
     return TableReport(engine, steps, batches, tuple(notes), cells, mix_loss)
 

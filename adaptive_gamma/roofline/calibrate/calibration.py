@@ -246,7 +246,7 @@ def _parameters(fit: Fit, intervals: tuple[FloatArray, FloatArray] | None) -> tu
 
 def _notes(fit: Fit) -> list[str]:
     notes = [
-        f"{p.name} held at {fit.held[p.name]:g}: to be told it needs {p.told_by}"
+        f"{p.name} held at {fit.held[p.name].value:g}: {fit.held[p.name].because}"
         for p in fit.parameters
         if p.name in fit.held
     ]

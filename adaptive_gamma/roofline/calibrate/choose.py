@@ -16,6 +16,7 @@ from adaptive_gamma.roofline.calibrate.fit import Fit
 from adaptive_gamma.roofline.calibrate.known import Machine, ModelNumbers
 from adaptive_gamma.roofline.calibrate.left_out import LeftOut, leave_one_load_out
 from adaptive_gamma.roofline.calibrate.observation import Observation
+from adaptive_gamma.roofline.calibrate.parametric import LinearFamily, MoeFamily
 from adaptive_gamma.roofline.calibrate.refusal import UnderDetermined
 from adaptive_gamma.roofline.capture import CaptureSizes
 
@@ -114,8 +115,9 @@ def compare_models(
     after those that do, whatever their error, and poor fits (more than 30 % off in the mean) after all good ones.
     Models that cannot be judged so come after those that can, refused ones last, each with its reason. One that fits
     what it has seen worse than another predicts what it has not is not judged, for it cannot win; neither is one that
-    does not reach all, where a good one does. Arguments as for
-    ``calibrate``; ``models`` None is every family that the hardware and model numbers at hand allow.
+    does not reach all, where a good one does. A mixture of experts without a sign of experts is refused beside the
+    straight line that it is. Arguments as for ``calibrate``; ``models`` None is every family that the hardware and
+    model numbers at hand allow.
 
     Raises UnderDetermined where no observation is usable.
     """
@@ -128,13 +130,16 @@ def compare_models(
     kinds: Sequence[str | None] = [None]
     if prepared.inside.drafted.any():
         kinds = DRAFTER_KINDS if drafters is None else drafters
-    refused, fits = [], []
+    refused: list[RankedModel] = []
+    fits: list[tuple[str | None, Fit]] = []
     for family, kind in product(families, kinds):
         try:
             problem = prepared.problem(family, kind, curve)
             fits.append((kind, Fit.of(problem, prepared.inside.weight, more_starts=1)))
         except UnderDetermined as refusal:
             refused.append(RankedModel(family, kind, None, None, refusal.problem))
+    fits, lines = _without_disguised_lines(fits)
+    refused += lines
     ranked = []
     least = math.inf
     wholly = False
@@ -151,6 +156,23 @@ def compare_models(
         found = calibration_of(prepared, fit, left_out=left_out, bootstrap=0, seed=0, notes=())
         ranked.append(RankedModel(fit.problem.family, kind, left_out, found, reason))
     return [*sorted(ranked, key=_rank), *refused]
+
+
+def _without_disguised_lines(
+    fits: Sequence[tuple[str | None, Fit]],
+) -> tuple[list[tuple[str | None, Fit]], list[RankedModel]]:
+    """Of a mixture of experts in which none are seen and the straight line that it is, the line alone."""
+    lines = {kind for kind, fit in fits if isinstance(fit.problem.family, LinearFamily)}
+    kept, left = [], []
+    for kind, fit in fits:
+        family = fit.problem.family
+        if kind in lines and isinstance(family, MoeFamily) and fit.by_name["experts_seconds"] == 0.0:
+            left.append(
+                RankedModel(family, kind, None, None, "it fits as the straight line, with no experts to be seen")
+            )
+        else:
+            kept.append((kind, fit))
+    return kept, left
 
 
 def _judged(fit: Fit) -> tuple[LeftOut | None, str | None]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -21,7 +22,7 @@ from adaptive_gamma.roofline.captured_step import CapturedStep
 from adaptive_gamma.roofline.drafter import Drafter
 from adaptive_gamma.roofline.step_time import StepTime
 
-__all__ = ["Fit", "Problem", "pass_seconds", "sensitivity"]
+__all__ = ["Fit", "Held", "Problem", "pass_seconds", "sensitivity"]
 
 _RANK = 1e-6
 """A direction in which the residuals move this much less than in the strongest one is not told by the points."""
@@ -52,6 +53,14 @@ class Problem:
         return self.family.name if self.drafter is None else f"{self.family.name} with {self.drafter.kind} drafter"
 
 
+class Held(NamedTuple):
+    """A parameter that was not fitted."""
+
+    value: float
+    because: str
+    """Why, in words that follow a colon."""
+
+
 @dataclass(frozen=True, slots=True)
 class Fit:
     """Parameters found, and what they predict."""
@@ -61,8 +70,8 @@ class Fit:
     parameters: tuple[Parameter, ...]
     """Of the step, then the drafter, then the yields."""
     values: FloatArray
-    held: Mapping[str, float]
-    """Names held at a value because the points cannot tell them."""
+    held: Mapping[str, Held]
+    """By name, the parameters that the points do not tell."""
     cost: float
     """Half the weighted sum of squared logarithmic errors."""
 
@@ -130,14 +139,14 @@ class Fit:
         if problem.drafter is not None:
             parameters += problem.drafter.parameters
         parameters += problem.yields.parameters
-        held: dict[str, float] = {}
+        held: dict[str, Held] = {}
         _hold_down_to(int(bound.fitted.sum()), problem.name, parameters, held)
         found = _searched(problem, bound, parameters, weights, held, more_starts)
         while weak := _untold(found, found.slopes(weights)):
             droppable = [p for p in weak if p.held_at is not None]
             if not droppable:
                 raise UnderDetermined(problem.name, "the observations cannot tell its parameters apart", weak)
-            held = {**held, droppable[0].name: _held_value(droppable[0])}
+            held = {**held, droppable[0].name: Held(_held_value(droppable[0]), _untold_words(droppable[0], weak))}
             found = _searched(problem, bound, parameters, weights, held, found.by_name)
         return _without_vague(found, weights)
 
@@ -154,14 +163,17 @@ def _without_vague(fit: Fit, weights: FloatArray) -> Fit:
     """
     needed: set[str] = set()
     while vague := _vague(fit, fit.slopes(weights), needed):
-        held = {**fit.held, vague.name: _held_value(vague)}
+        parameter, error = vague
+        within = f"{error:.2g} {parameter.unit}".rstrip()
+        because = f"the fit is as good so, and the observations tell it to no better than +-{within}"
+        held = {**fit.held, parameter.name: Held(_held_value(parameter), because)}
         problem = fit.problem
         simpler = _searched(problem, fit.bound, fit.parameters, weights, held, fit.by_name)
         freedom = int(fit.bound.fitted.sum()) - len(fit.free)
         if (simpler.cost - fit.cost) * freedom <= _F_TEST * fit.cost:
             fit = simpler
         else:
-            needed.add(vague.name)
+            needed.add(parameter.name)
     return fit
 
 
@@ -171,13 +183,21 @@ def _held_value(parameter: Parameter) -> float:
     return parameter.held_at
 
 
-def _hold_down_to(points: int, model: str, parameters: Sequence[Parameter], held: dict[str, float]) -> None:
+def _untold_words(parameter: Parameter, weak: Sequence[Parameter]) -> str:
+    others = [each.name for each in weak if each.name != parameter.name]
+    if not others:
+        return f"to be told it needs {parameter.told_by}"
+    return f"the observations do not tell it apart from {' and '.join(others)}; that takes {parameter.told_by}"
+
+
+def _hold_down_to(points: int, model: str, parameters: Sequence[Parameter], held: dict[str, Held]) -> None:
     """Hold what can be held until no more parameters than points are free."""
+    because = f"{points} usable observation{'' if points == 1 else 's'} for {len(parameters)} parameters"
     for parameter in reversed(parameters):
         if _free_count(parameters, held) <= points:
             return
         if parameter.held_at is not None:
-            held.setdefault(parameter.name, parameter.held_at)
+            held.setdefault(parameter.name, Held(parameter.held_at, because))
     free = [p for p in parameters if p.name not in held]
     if len(free) > points:
         raise UnderDetermined(
@@ -185,7 +205,7 @@ def _hold_down_to(points: int, model: str, parameters: Sequence[Parameter], held
         )
 
 
-def _free_count(parameters: Sequence[Parameter], held: Mapping[str, float]) -> int:
+def _free_count(parameters: Sequence[Parameter], held: Mapping[str, Held]) -> int:
     return sum(p.name not in held for p in parameters)
 
 
@@ -217,12 +237,12 @@ def _searched(
     bound: BoundFamily,
     parameters: tuple[Parameter, ...],
     weights: FloatArray,
-    held: Mapping[str, float],
+    held: Mapping[str, Held],
     starts: Mapping[str, float] | int,
 ) -> Fit:
     """Least squares over the free parameters: from given values, or from their own start and so many around it."""
     points, root = problem.points.where(bound.fitted), np.sqrt(weights[bound.fitted])
-    base = np.asarray([held.get(p.name, p.start) for p in parameters])
+    base = np.asarray([held[p.name].value if p.name in held else p.start for p in parameters])
     free = np.asarray([p.name not in held for p in parameters], dtype=np.bool_)
     seen = np.log(points.seconds)
 
@@ -296,8 +316,9 @@ def _untold(fit: Fit, slopes: FloatArray) -> list[Parameter]:
     return [fit.parameters[i] for i in sorted(found, key=lambda i: -found[i])]
 
 
-def _vague(fit: Fit, slopes: FloatArray, needed: set[str]) -> Parameter | None:
-    """Of the parameters that can be held and are not needed, the one least told; None if all are well told."""
+def _vague(fit: Fit, slopes: FloatArray, needed: set[str]) -> tuple[Parameter, float] | None:
+    """Of the parameters that can be held and are not needed, the one least told and its 95 % error; None if all are
+    well told."""
     free = fit.free
     freedom = len(slopes) - len(free)
     if freedom < 1:
@@ -307,7 +328,8 @@ def _vague(fit: Fit, slopes: FloatArray, needed: set[str]) -> Parameter | None:
     worst, chosen = 1.0, None
     for index, error in zip(free, spread.tolist(), strict=True):
         parameter = fit.parameters[index]
-        excess = 1.96 * error * parameter.scale / max(abs(float(fit.values[index])), parameter.scale)
+        error_95 = 1.96 * error * parameter.scale
+        excess = error_95 / max(abs(float(fit.values[index])), parameter.scale)
         if parameter.held_at is not None and parameter.name not in needed and excess > worst:
-            worst, chosen = excess, parameter
+            worst, chosen = excess, (parameter, error_95)
     return chosen

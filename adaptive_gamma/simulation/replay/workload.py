@@ -29,6 +29,8 @@ class ClassedTrace:
 
     trace: Trace
     request_class: str
+    named: str | None = None
+    """What its requests were called; None: nothing, they are of the default class."""
 
 
 @dataclass(frozen=True, slots=True)
