@@ -88,9 +88,50 @@ def test_a_block_cannot_write_over_the_repository(tmp_path: Path) -> None:
         run_page(read_page(page))
 
 
+def test_a_block_whose_program_is_missing_is_left_out_and_what_brings_it_is_told(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text(
+        "<!-- needs no-such-program: a far shop -->\n```sh\nexit 1\n```\n<!-- needs sh: all -->\n```sh\ntrue\n```\n"
+    )
+    missing, there = run_page(read_page(page))
+    assert (missing.status, missing.detail) == ("not run", "needs no-such-program: a far shop")
+    assert there.status == "ran"
+
+
+def test_what_the_reader_has_is_there_before_the_block_and_after_it(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text(
+        "<!-- the reader has:\nexport CITY=Ulm\n-->\n```sh\ntest $CITY = Ulm\n```\n\n```sh\ntest $CITY = Ulm\n```\n"
+    )
+    assert [result.status for result in run_page(read_page(page))] == ["ran", "ran"]
+
+
+async def test_a_block_that_goes_on_is_ended_with_all_it_started_once_it_has_done_its_work(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    sleeper = tmp_path / "pid"
+    page.write_text(
+        f"<!-- goes on until: test -s {sleeper} -->\n```sh\nsleep 1000 & echo $! > {sleeper}\nsleep 1000\n```\n"
+        "\n```sh\ntrue\n```\n"
+    )
+    assert [result.status for result in run_page(read_page(page))] == ["ended", "ran"]
+    pid = int(sleeper.read_text())
+    await until(lambda: not Path(f"/proc/{pid}").exists() or "Z" in state_of(pid), "what it started has ended")
+
+
+@pytest.mark.parametrize("text", ["true", "echo 'no such model'; false"])
+def test_a_block_that_should_go_on_and_ends_by_itself_has_failed(tmp_path: Path, text: str) -> None:
+    page = tmp_path / "page.md"
+    page.write_text(f"<!-- goes on until: false -->\n```sh\n{text}\n```\n")
+    (result,) = run_page(read_page(page))
+    assert result.status == "failed"
+    assert "it ended, with exit code" in result.detail
+
+
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
+        ("<!-- needs sh: all -->\n```yaml\na: 1\n```\n", "never run"),
+        ("<!-- the reader has:\nls\n```sh\nls\n```\n", "comment does not end"),
         ("<!-- not run: a reason -->\nwords\n```sh\nls\n```\n", "right before"),
         ("<!-- not run: a reason -->\n```yaml\na: 1\n```\n", "never run"),
         ("```sh\nls\n", "does not end"),

@@ -11,7 +11,7 @@ from collections import Counter
 from pathlib import Path
 
 from documentation.shell_blocks.find import pages
-from documentation.shell_blocks.run import Result, run_page
+from documentation.shell_blocks.run import Result, left_out, run_page
 
 _ALONE = "DOCS_TEST_ALONE"
 """Set in the process that has a loopback interface of its own."""
@@ -28,7 +28,8 @@ def main() -> int:
     if arguments.list:
         for page in chosen:
             for block in page.commands:
-                print(f"{page.name}:{block.line}: {'not run: ' + block.not_run if block.not_run else 'run'}")
+                reason = left_out(block)
+                print(f"{page.name}:{block.line}: {'run' if reason is None else 'not run: ' + reason}")
         return 0
     if not (Path(sys.executable).parent / "adaptive-gamma").exists():
         print(f"adaptive-gamma is not installed beside {sys.executable}; `make docs-test` sees to it", file=sys.stderr)
@@ -79,7 +80,10 @@ def _told(name: str, results: list[Result]) -> list[Result]:
 
 def _report(results: list[Result]) -> int:
     counts = Counter(result.status for result in results)
-    print(f"\n{counts['ran']} of {len(results)} blocks ran")
+    print(f"\n{counts['ran'] + counts['ended']} of {len(results)} blocks ran")
+    ended = [result.where for result in results if result.status == "ended"]
+    if ended:
+        print(f"of these go on by their nature, and were ended once they did what they are for: {', '.join(ended)}")
     reasons: dict[str, list[str]] = {}
     for result in results:
         if result.status == "not run":

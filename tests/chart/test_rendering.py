@@ -168,6 +168,13 @@ def test_the_notes_are_shown(mode: str) -> None:
     assert "<no value>" not in output
 
 
+@pytest.mark.parametrize("repository", ["adaptive-gamma", "registry.test/adaptive-gamma"])
+def test_the_notes_ask_for_an_image_of_ones_own_where_none_is_named(repository: str) -> None:
+    code, output, errors = helm("install", merged(CASES["proxy"], {"image": {"repository": repository}}))
+    assert code == 0, errors
+    assert ("no image of that name is published" in output) == (repository == "adaptive-gamma")
+
+
 def test_a_package_carries_the_schema(tmp_path: Path) -> None:
     """A chart whose .helmignore drops it enforces nothing."""
     from tests.chart.chart_tools import CHART
