@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING, cast
 
 from adaptive_gamma.proxy.answer_framing import AnswerFraming
 from adaptive_gamma.proxy.answers import ErrorAnswer, raw_answer
-from adaptive_gamma.proxy.body_room import HeldBody
 from adaptive_gamma.proxy.deadline import Deadline
 from adaptive_gamma.proxy.request_reader import Refusal, RequestReader, Unreadable
 from adaptive_gamma.proxy.socket_buffers import untaken_bytes
+from adaptive_gamma.routing.body_room import HeldBody
 
 if TYPE_CHECKING:
     from uvicorn.server import ServerState

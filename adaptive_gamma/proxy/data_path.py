@@ -19,11 +19,11 @@ from adaptive_gamma.routing.endpoints import Endpoint, Handling
 from adaptive_gamma.routing.json_request import JsonRequest, parse_json
 
 if TYPE_CHECKING:
-    from adaptive_gamma.proxy.body_room import BodyRoom
     from adaptive_gamma.proxy.client_connection import ClientConnection
     from adaptive_gamma.proxy.data_plane import DataPlane
     from adaptive_gamma.proxy.request_reader import Refusal
     from adaptive_gamma.routing import Locality
+    from adaptive_gamma.routing.body_room import BodyRoom
 
 __all__ = ["DataPath"]
 

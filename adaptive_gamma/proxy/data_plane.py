@@ -18,7 +18,6 @@ from adaptive_gamma.fleet.discovered import discovery_families
 from adaptive_gamma.observe import LineLog
 from adaptive_gamma.policy import Policy
 from adaptive_gamma.proxy.asking import AskedBody, ReportLog, asked_body
-from adaptive_gamma.proxy.body_room import BodyRoom
 from adaptive_gamma.proxy.decision_log import DecisionLog
 from adaptive_gamma.proxy.metrics import ProxyMetrics
 from adaptive_gamma.proxy.observing import ObservationKeeper
@@ -27,6 +26,7 @@ from adaptive_gamma.proxy.telling import Prepared, Telling
 from adaptive_gamma.proxy.upstream import Upstream, UpstreamLimits
 from adaptive_gamma.proxy.waiting import WaitingRoom
 from adaptive_gamma.routing import AffinityIndex, GammaSetting
+from adaptive_gamma.routing.body_room import BodyRoom
 from adaptive_gamma.routing.endpoints import EndpointTable
 
 if TYPE_CHECKING:

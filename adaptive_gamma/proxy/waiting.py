@@ -103,10 +103,13 @@ class WaitingRoom:
         now = loop.time()
         # What follows from one that is sent away must not touch the others before they have been looked at.
         self._trying = True
-        for request in [request for request, until in self._waiting.items() if until <= now]:
-            if self._waiting.pop(request, None) is not None:
-                self._guarded(request, request.waited_too_long)
-        self._trying = False
+        try:
+            for request in [request for request, until in self._waiting.items() if until <= now]:
+                if self._waiting.pop(request, None) is not None:
+                    self._guarded(request, request.waited_too_long)
+        finally:
+            self._trying = False
+            # Whatever was met above: those who still wait are looked at again.
+            if self._waiting and self._tick is None:
+                self._tick = loop.call_later(_LOOK_AGAIN_S, self._look_again)
         self._try()
-        if self._waiting and self._tick is None:
-            self._tick = loop.call_later(_LOOK_AGAIN_S, self._look_again)

@@ -274,6 +274,26 @@ async def test_too_large_a_body(told: bool) -> None:
         assert immediate(await stream.answer())[0] == 413
 
 
+async def test_bodies_that_are_held_have_a_limit_all_together() -> None:
+    async with (
+        busy_engine() as engine,
+        running_picker([engine], limits={"body_bytes": 1000, "bodies_bytes": 1000}) as run,
+    ):
+        first = run.gateway.stream()
+        await first.headers()
+        await first.body(b"x" * 900, end=False)
+        await until(lambda: run.picker.body_room.held == 900, "the first body is held")
+        second = run.gateway.stream()
+        await second.headers()
+        await second.body(b"x" * 101, end=False)
+        status, _, error = immediate(await second.answer())
+        assert (status, error["code"]) == (503, "too_many_bodies")
+        first.call.cancel()
+        await until(lambda: run.picker.body_room.held == 0, "the room is given back")
+        assert picked(await run.gateway.ask(CODE))
+        assert run.picker.body_room.held == 0
+
+
 async def test_conformance_header_is_heeded_only_in_tests() -> None:
     async with busy_engine() as a, busy_engine() as b:
         for heeded in (True, False):

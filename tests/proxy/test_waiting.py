@@ -125,3 +125,27 @@ async def test_room_that_nobody_tells_of_is_found(monkeypatch: pytest.MonkeyPatc
     for request in requests:
         request.room = True
     await until(lambda: log == ["a", "b", "c"], "all of them went")
+
+
+async def test_whatever_one_meets_those_who_wait_are_looked_at_again() -> None:
+    log: list[str] = []
+    longest_s = 0.0
+    room = WaitingRoom(lambda: 9, lambda: longest_s)
+    told: list[object] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context["exception"]))
+
+    class Faulty(Request):
+        def waited_too_long(self) -> None:
+            raise ValueError("one")
+
+        def on_fault(self) -> None:
+            raise ValueError("two")
+
+    assert room.enter(Faulty(log, "faulty"))
+    longest_s = 60.0
+    other = Request(log, "other")
+    assert room.enter(other)
+    await until(lambda: bool(told), "the fault is told")
+    other.room = True
+    await until(lambda: log == ["other"], "the other one is sent")
+    assert [str(error) for error in told] == ["two"]

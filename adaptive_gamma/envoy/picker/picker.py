@@ -17,6 +17,7 @@ from adaptive_gamma.errors import ConfigurationError, NoReplica
 from adaptive_gamma.fleet import Fleet, FleetOptions
 from adaptive_gamma.fleet.choice import Chooser, ServedPolicy, classifier_of, decision_limits
 from adaptive_gamma.routing import AffinityIndex, Locality, ReplicaState, RequestNeeds
+from adaptive_gamma.routing.body_room import BodyRoom
 from adaptive_gamma.routing.endpoints import Endpoint, EndpointTable
 from adaptive_gamma.routing.error_answer import ErrorAnswer, shortened
 from adaptive_gamma.routing.json_request import JsonRequest, parse_json
@@ -73,6 +74,8 @@ class Picker:
         self._estimates = OpenEstimates(fleet, clock)
         self.settings = settings
         """What is in force, with the replicas of now."""
+        self.body_room = BodyRoom(settings.limits.bodies_bytes)
+        """Shared by the bodies that streams hold until they are picked for."""
         self._affinity = _affinity_of(settings)
         self._take(settings, policy)
         fleet.on_cache_lost = self._cache_lost
@@ -321,6 +324,7 @@ class Picker:
         if settings.affinity != self.settings.affinity:
             self._affinity = _affinity_of(settings)
         self.settings = settings
+        self.body_room.most = max(settings.limits.bodies_bytes, settings.limits.body_bytes)
         self._table = EndpointTable(settings.allow_paths)
         self._classifier = classifier_of(settings.classify, policy)
         self._chooser = Chooser(

@@ -21,6 +21,7 @@ from adaptive_gamma.envoy.picker.answers import (
 from adaptive_gamma.envoy.picker.head import RequestHead, subset_of
 from adaptive_gamma.envoy.picker.picker import Picker
 from adaptive_gamma.envoy.picker.wire import BodyMode, ProcessingRequest
+from adaptive_gamma.routing.body_room import HeldBody
 from adaptive_gamma.routing.endpoints import Endpoint
 from adaptive_gamma.routing.error_answer import ErrorAnswer
 
@@ -152,7 +153,13 @@ class _Conversation:
 
     async def _duplex(self, endpoint: Endpoint) -> bytes | None:
         """All of the body comes before anything is answered, and is handed back."""
-        parts: list[bytes] = []
+        held = HeldBody(self._picker.body_room)
+        try:
+            return await self._handed_back(endpoint, held)
+        finally:
+            held.let_go()
+
+    async def _handed_back(self, endpoint: Endpoint, held: HeldBody) -> bytes | None:
         size = 0
         loop = asyncio.get_running_loop()
         idle_s = self._picker.settings.limits.idle_timeout_s
@@ -164,9 +171,10 @@ class _Conversation:
             if kind == "request_body":
                 part = message.request_body
                 if part.body:
-                    parts.append(part.body)
                     size += len(part.body)
                     self._picker.check_size(size)
+                    if (full := held.add(part.body)) is not None:
+                        raise full
                 ended = part.end_of_stream
             elif kind == "request_trailers":
                 ended = False
@@ -175,7 +183,7 @@ class _Conversation:
             if ended or kind == "request_trailers":
                 break
             self.bound.reschedule(loop.time() + idle_s)
-        body = parts[0] if len(parts) == 1 else b"".join(parts)
+        body = bytes(held.whole())
         answers = [self._picked(endpoint, body, picked_at_headers)]
         self.bound.reschedule(None)  # from here on it is the gateway that may be slow to take what is written
         if body or ended:

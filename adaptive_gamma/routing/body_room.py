@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from adaptive_gamma.proxy.answers import ErrorAnswer
+from adaptive_gamma.routing.error_answer import ErrorAnswer
 
 __all__ = ["BodyRoom", "HeldBody"]
 
