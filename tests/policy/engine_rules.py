@@ -11,7 +11,12 @@ from typing import Any
 
 def vllm_draft_lengths(config: dict[str, Any], largest: int) -> list[int]:
     """vLLM 0.24-0.33: list of [start, end, K]; starts at 1, no overlap; gaps and the tail inherit; K is clamped."""
-    table, maximum = config["num_speculative_tokens_per_batch_size"], config["num_speculative_tokens"]
+    maximum = config["num_speculative_tokens"]
+    if "num_speculative_tokens_per_batch_size" not in config:
+        if type(maximum) is not int or maximum < 1:
+            raise ValueError("num_speculative_tokens must be > 0")
+        return [maximum] * largest
+    table = config["num_speculative_tokens_per_batch_size"]
     if not isinstance(table, list) or not table:
         raise ValueError("not a non-empty list")
     for entry in table:
@@ -38,7 +43,7 @@ def vllm_decode_graphs(config: dict[str, Any], largest: int, sizes: list[int] | 
 
     A size is rounded up to a multiple of K + 1 and dropped where that exceeds the largest size or the largest batch.
     Without sizes of the user's own the server takes its grid up to min(batches x (K + 1) x 2, 512), and for each K of
-    the table the multiples for 1, 2, 4, every eighth and the widest batch that runs at it.
+    the table, where there is one, the multiples for 1, 2, 4, every eighth and the widest batch that runs at it.
     """
     widths: dict[int, int] = {}
     for batch, k in enumerate(vllm_draft_lengths(config, largest), 1):
@@ -46,7 +51,7 @@ def vllm_decode_graphs(config: dict[str, Any], largest: int, sizes: list[int] | 
     if sizes is None:
         ceiling = min(largest * (config["num_speculative_tokens"] + 1) * 2, 512)
         grid = [s for s in (1, 2, 4, *range(8, 256, 8), *range(256, 513, 16)) if s <= ceiling]
-        for k, widest in widths.items():
+        for k, widest in widths.items() if "num_speculative_tokens_per_batch_size" in config else ():
             requests = [n for n in (1, 2, 4, *range(8, 256, 8), *range(256, 513, 16), widest) if n <= widest]
             grid += [n * (k + 1) for n in requests if n * (k + 1) <= ceiling]
         sizes = grid
@@ -84,7 +89,10 @@ def sglang_draft_lengths(config: dict[str, Any], num_steps: int, largest: int) -
 
 def tensorrt_llm_draft_lengths(speculative: dict[str, Any], largest: int) -> list[int]:
     """TensorRT-LLM 1.3: keys are upper bounds >= 1; the smallest has max_draft_len, none more; 0 beyond the last."""
-    schedule, maximum = speculative["draft_len_schedule"], speculative["max_draft_len"]
+    maximum = speculative["max_draft_len"]
+    if "draft_len_schedule" not in speculative:
+        return [maximum] * largest
+    schedule = speculative["draft_len_schedule"]
     if "max_concurrency" in speculative:
         raise ValueError("max_concurrency excludes draft_len_schedule")
     for key, length in schedule.items():

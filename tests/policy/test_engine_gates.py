@@ -91,9 +91,52 @@ class TestVllm:
     )
     def test_refusals_name_the_way_out(self, server: dict[str, Any], says: str) -> None:
         with pytest.raises(ExportRefused) as caught:
-            export("vllm", ScheduleOptions(max_batch=64), **server)
+            export("vllm", ScheduleOptions(max_batch=200), **server)
         assert says in str(caught.value)
-        assert "the best single gamma up to 64 sequences is 4, predicted to lose" in str(caught.value)
+        assert "the best single gamma up to 200 sequences is 1, predicted to lose" in str(caught.value)
+
+    @pytest.mark.parametrize(
+        "server",
+        [
+            {"version": "0.23.4"},
+            {"version": "0.24", "data_parallel": 2},
+            {"version": "0.33", "data_parallel": 8},
+            {"version": "0.33", "method": "suffix"},
+        ],
+    )
+    def test_one_range_is_a_constant_which_no_engine_drops(self, server: dict[str, Any]) -> None:
+        made = export("vllm", ScheduleOptions(max_batch=64), **server)
+        assert made.config["num_speculative_tokens"] == made.table == 4
+        assert "num_speculative_tokens_per_batch_size" not in made.config
+        assert made.table_key == "num_speculative_tokens"
+        assert "constant" in codes(made)
+        assert not {"data_parallel_drops_table", "v1_piecewise", "v2_ignores_table", "tail"} & codes(made)
+        (note,) = [note for note in made.notes if note.code == "constant"]
+        assert "gamma 4 serves every batch up to 64" in note.message
+
+    def test_what_is_refused_without_a_table_too(self) -> None:
+        with pytest.raises(ExportRefused, match="Model Runner V2 only"):
+            export("vllm", ScheduleOptions(max_batch=64), version="0.33", method="dspark", runner="v1")
+
+    def test_gamma_0_everywhere_stays_a_table(self) -> None:
+        made = export(
+            "vllm", ScheduleOptions(allow_zero=True, zero_margin=0.0, max_gamma=1, max_batch=300), version="0.33"
+        )
+        assert isinstance(made.table, list)
+
+    @pytest.mark.parametrize(
+        ("engine", "server", "key"),
+        [
+            ("sglang", {"method": "EAGLE3"}, "speculative-num-steps"),
+            ("tensorrt-llm", {"version": "1.3.1"}, "max_draft_len"),
+        ],
+    )
+    def test_one_range_in_other_engines(self, engine: str, server: dict[str, Any], key: str) -> None:
+        made = export(engine, ScheduleOptions(max_batch=64), **server)
+        assert (made.table_key, made.table) == (key, 4)
+        assert "constant" in codes(made)
+        assert "--speculative-adaptive" not in made.flags
+        assert "draft_len_schedule" not in str(made.config)
 
     def test_every_gate_says_where_it_is_from(self) -> None:
         from adaptive_gamma.policy.export import sglang, tensorrt_llm, vllm
@@ -219,8 +262,8 @@ class TestTensorrtLlm:
         free = export_policy(policy, "vllm", ServerOptions(version="0.33"))
         assert free.table[-1][2] > free.table[0][2]
         bound = export_policy(policy, "tensorrt-llm")
-        lengths = list(bound.table.values())
-        assert lengths[0] == max(lengths) == bound.config["speculative_config"]["max_draft_len"]
+        assert bound.schedule.gamma_at(1) == max(step.gamma for step in bound.schedule.steps)
+        assert bound.schedule.gamma_at(1) == bound.config["speculative_config"]["max_draft_len"]
         assert bound.schedule.merging.mean >= free.schedule.merging.mean
 
     def test_unknown_decoding(self) -> None:

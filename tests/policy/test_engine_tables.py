@@ -77,7 +77,7 @@ class TestVllm:
             ([[1, 4, 1, 8192, 3]], "entry"),
             (None, "not_a_list"),
             ("x", "not_a_list"),
-            ({"method": "eagle3", "num_speculative_tokens": 3}, "no_table"),
+            ({"method": "eagle3", "num_speculative_tokens": 0}, "no_table"),
         ],
     )
     def test_rejected(self, table: Any, code: str) -> None:
@@ -225,7 +225,7 @@ class TestTensorrtLlm:
             ({"max_draft_len": 3, "draft_len_schedule": {4: 4}}, "smallest_key"),
             ({"max_draft_len": 4, "draft_len_schedule": {4: 4, 8: 5}}, "length"),
             ({"max_draft_len": 4, "max_concurrency": 8, "draft_len_schedule": {4: 4}}, "max_concurrency"),
-            ({"max_draft_len": 4}, "no_table"),
+            ({"max_draft_len": 0}, "no_table"),
         ],
     )
     def test_rejected(self, data: Any, code: str) -> None:
@@ -340,3 +340,21 @@ class TestCommand:
             self.run("--engine-table", str(path), "--for", "vllm")
         assert says in str(caught.value)
         assert str(path) in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("engine", "server"),
+    [
+        ("vllm", ServerOptions(version="0.33", data_parallel=2)),
+        ("sglang", ServerOptions(method="EAGLE3")),
+        ("tensorrt-llm", ServerOptions(version="1.2")),
+    ],
+)
+def test_an_export_without_a_table_is_read_as_it_runs(engine: str, server: ServerOptions) -> None:
+    made = export_policy(POLICY, engine, server, ScheduleOptions(max_batch=64))
+    report = check(engine, made.config, server=server, max_batch=64, policy=POLICY)
+    assert not report.refused
+    assert ranges(report) == [[1, 64, made.table]]
+    assert "constant" in codes(report)
+    assert report.mix_loss is not None
+    assert report.mix_loss.loss.mean == pytest.approx(made.schedule.merging.mean)

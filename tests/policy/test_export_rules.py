@@ -95,10 +95,15 @@ def vllm_keeps_the_rules(policy: Policy, options: ScheduleOptions, made: EngineE
     asserted(policy, options, made, drafted)
     assert config["num_speculative_tokens"] == max(1, *drafted)
     limit = captured(policy, options)
-    assert ("--cudagraph-capture-sizes" in made.flags) == (limit is not None and limit > 512)
+    constant = "num_speculative_tokens_per_batch_size" not in config
+    assert (
+        constant == (len(made.schedule.steps) == 1 and drafted[0] > 0) == any(n.code == "constant" for n in made.notes)
+    )
+    given = "--cudagraph-capture-sizes" in made.flags
+    assert constant or given == (limit is not None and limit > 512)
     if limit is not None:
         sizes = None
-        if limit > 512:
+        if given:
             sizes = [int(size) for size in made.flags[made.flags.index("--cudagraph-capture-sizes") + 1 :]]
             assert max(sizes) <= limit
         graphs = vllm_decode_graphs(config, len(drafted), sizes)
@@ -111,7 +116,13 @@ def sglang_keeps_the_rules(policy: Policy, options: ScheduleOptions, made: Engin
     flag = dict(zip(made.flags, made.flags[1:], strict=False))
     steps = int(flag["--speculative-num-steps"])
     assert int(flag["--speculative-num-draft-tokens"]) == steps + 1
-    drafted = sglang_draft_lengths(json.loads(made.config_text), steps, int(flag["--max-running-requests"]))
+    largest = int(flag["--max-running-requests"])
+    if "--speculative-adaptive" not in made.flags:
+        assert made.table == steps
+        assert made.file is None
+        asserted(policy, options, made, [steps] * largest)
+        return
+    drafted = sglang_draft_lengths(json.loads(made.config_text), steps, largest)
     if not by_class:
         asserted(policy, options, made, drafted)
         return
@@ -137,6 +148,8 @@ def test_vllm_itself_takes_an_export() -> None:
     for zero, steps in product((False, True), (1, 4)):
         options = ScheduleOptions(allow_zero=zero, max_steps=steps)
         made = export_policy(policy, "vllm", ServerOptions(version="0.33", method="eagle3"), options)
+        if made.schedule.constant is not None:
+            continue
         rules.validate_and_normalize_dynamic_sd_schedule(made.table)
         largest = made.schedule.max_batch
         dense = rules.build_dynamic_sd_schedule_lookup(made.table, largest, made.config["num_speculative_tokens"])

@@ -141,7 +141,7 @@ def _print(made: EngineExport) -> None:
         f"# {made.policy} for {engine}; classes {mix}; context {schedule.context}; batch 1..{schedule.max_batch}"
     )
     click.echo(f"# {made.table_key}:")
-    click.echo(json.dumps(made.table) if not made.as_yaml else json.dumps({str(k): v for k, v in made.table.items()}))
+    click.echo(json.dumps(made.table))
     click.echo(f"# {made.file}:" if made.file else "# the option it stands in:")
     click.echo(made.config_text)
     click.echo("# start:")

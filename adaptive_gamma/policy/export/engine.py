@@ -23,6 +23,7 @@ __all__ = [
     "Runner",
     "ServerOptions",
     "Situation",
+    "constant_note",
     "drafter_family",
     "gated",
     "read_version",
@@ -62,6 +63,8 @@ class Situation:
     method: str | None
     data_parallel: int = 1
     has_zero: bool = False
+    constant: bool = False
+    """There is one gamma for every batch, and no table."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,8 +85,12 @@ class Gate:
     other_methods: frozenset[str] | None = None
     data_parallel: bool = False
     zero: bool = False
+    constant: bool = False
+    """Whether it holds of one gamma without a table, too."""
 
     def holds(self, at: Situation) -> bool:
+        if at.constant and not self.constant:
+            return False
         if at.version is not None:
             if self.since is not None and at.version < self.since:
                 return False
@@ -112,9 +119,9 @@ class EngineExport:
     policy: str
     schedule: Schedule
     table_key: str
-    """What the engine calls the table."""
+    """What the engine calls the table; the name of its constant where one gamma serves every batch."""
     table: Any
-    """The table alone, plain data."""
+    """The table alone, plain data; a whole number where one gamma serves every batch."""
     config: Any
     """The whole value of the engine's option or file that holds the table."""
     flags: tuple[str, ...]
@@ -202,6 +209,16 @@ def refuse(engine: str, version: Version | None, notes: Sequence[Note], made: Sc
             f"{made.static.worst_batch}"
         )
     raise ExportRefused(engine if version is None else f"{engine} {version_text(version)}", "", words)
+
+
+def constant_note(key: str, made: Schedule) -> Note:
+    """Why there is no table."""
+    return Note(
+        "note",
+        "constant",
+        f"one range came out: gamma {made.steps[0].gamma} serves every batch up to {made.max_batch}, so it stands as "
+        f"{key} alone; a table of one range would say no more, and tables have costs of their own",
+    )
 
 
 def _loss_json(loss: Loss) -> Mapping[str, float | int]:

@@ -94,6 +94,11 @@ class Schedule:
     def has_zero(self) -> bool:
         return any(step.gamma == 0 for step in self.steps)
 
+    @property
+    def constant(self) -> int | None:
+        """The gamma of a schedule of one range; None where there are more, and for 0, which no engine takes so."""
+        return self.steps[0].gamma if len(self.steps) == 1 and self.steps[0].gamma > 0 else None
+
     def gamma_at(self, batch: int) -> int:
         """The gamma at a batch; beyond the last range that of the last one."""
         return next((step.gamma for step in self.steps if batch <= step.last), self.steps[-1].gamma)

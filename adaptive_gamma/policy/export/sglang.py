@@ -15,6 +15,7 @@ from adaptive_gamma.policy.export.engine import (
     Gate,
     ServerOptions,
     Situation,
+    constant_note,
     drafter_family,
     gated,
     read_version,
@@ -26,9 +27,10 @@ from adaptive_gamma.policy.export.schedule import Schedule, ScheduleOptions, Ste
 from adaptive_gamma.policy.export.version import Version, version_text
 from adaptive_gamma.policy.table import Policy
 
-__all__ = ["ALGORITHMS", "GATES", "TABLE_KEY", "export_sglang"]
+__all__ = ["ALGORITHMS", "CONSTANT_KEY", "GATES", "TABLE_KEY", "export_sglang"]
 
 TABLE_KEY = "speculative-adaptive-config"
+CONSTANT_KEY = "speculative-num-steps"
 
 ALGORITHMS = {
     "eagle1": "EAGLE",
@@ -109,28 +111,37 @@ def export_sglang(policy: Policy, server: ServerOptions, options: ScheduleOption
     if algorithm == "NEXTN":
         algorithm = "EAGLE"
     made = make_schedule(policy, options)
-    notes = gated(GATES, Situation(version, None, algorithm, server.data_parallel, made.has_zero))
-    refuse("sglang", version, notes, made)
     table = {str(step.first): {"candidate_steps": _candidates(policy, made, step, server)} for step in made.steps}
     steps = max(max(entry["candidate_steps"]) for entry in table.values())
-    file = server.file or "adaptive.json"
+    constant = (
+        algorithm in (*_ADAPTIVE, None) and made.constant is not None and table["1"]["candidate_steps"] == [steps]
+    )
+    at = Situation(version, None, algorithm, server.data_parallel, made.has_zero, constant)
+    notes = gated(GATES, at)
+    refuse("sglang", version, notes, made)
+    file = None if constant else server.file or "adaptive.json"
     flags = ["python3", "-m", "sglang.launch_server", "--model-path", server.model or "MODEL"]
     flags += ["--speculative-algorithm", algorithm or "ALGORITHM"]
     if family != "mtp" or server.draft_model is not None:
         flags += ["--speculative-draft-model-path", server.draft_model or "DRAFT_MODEL"]
     flags += ["--speculative-num-steps", str(steps), "--speculative-eagle-topk", "1"]
-    flags += ["--speculative-num-draft-tokens", str(steps + 1), "--speculative-adaptive"]
-    flags += ["--speculative-adaptive-config", file, "--max-running-requests", str(made.max_batch)]
+    flags += ["--speculative-num-draft-tokens", str(steps + 1)]
+    if file is not None:
+        flags += ["--speculative-adaptive", "--speculative-adaptive-config", file]
+    flags += ["--max-running-requests", str(made.max_batch)]
+    own = _own_notes(algorithm, version, server, made)
+    if constant:
+        own.insert(0, constant_note(CONSTANT_KEY, made))
     return EngineExport(
         engine="sglang",
         version=None if version is None else version_text(version),
         policy=policy.name,
         schedule=made,
-        table_key=TABLE_KEY,
-        table=table,
-        config=table,
+        table_key=CONSTANT_KEY if constant else TABLE_KEY,
+        table=steps if constant else table,
+        config={CONSTANT_KEY: steps} if constant else table,
         flags=tuple(flags),
-        notes=(*notes, *_own_notes(algorithm, version, server, made), *made.notes),
+        notes=(*notes, *own, *made.notes),
         file=file,
     )
 

@@ -160,9 +160,9 @@ def _gate_notes(
             vllm.check_method(server.method)
             return [_NO_VERSION]
         vllm.check_method(server.method)
-        found = vllm.gate_notes(version, method, server, has_zero)
+        found = vllm.gate_notes(version, method, server, has_zero, constant=read.constant)
     else:
-        found = gated(_GATES[engine], Situation(version, None, method, server.data_parallel, has_zero))
+        found = gated(_GATES[engine], Situation(version, None, method, server.data_parallel, has_zero, read.constant))
     return [note for note in found if note.severity != "note"]
 
 

@@ -11,9 +11,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from types import MappingProxyType
-from typing import Any
+from typing import Any, TypeGuard
 
-from adaptive_gamma.policy.export import tensorrt_llm, vllm
+from adaptive_gamma.policy.export import sglang, tensorrt_llm, vllm
 from adaptive_gamma.policy.export.notes import Note
 
 __all__ = ["READERS", "ReadTable"]
@@ -35,6 +35,8 @@ class ReadTable:
     max_gamma: int | None = None
     """The engine's maximum, where the table came with it."""
     method: str | None = None
+    constant: bool = False
+    """Whether there is no table, but one gamma at every batch."""
 
 
 _VLLM_RULES = "vllm/v1/spec_decode/dynamic/utils.py, 0.24-0.33"
@@ -49,7 +51,12 @@ def _rejected(source: str, code: str, message: str) -> ReadTable:
     return ReadTable(None, (Note("refusal", code, message, source),), 0)
 
 
-def _whole(value: object) -> bool:
+def _constant(gamma: int, key: str, source: str, method: str | None) -> ReadTable:
+    note = Note("note", "constant", f"there is no table in it: {key} is drafted at every batch", source)
+    return ReadTable(lambda batch: gamma, (note,), 1, max_gamma=gamma, method=method, constant=True)
+
+
+def _whole(value: object) -> TypeGuard[int]:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
@@ -64,6 +71,10 @@ def _read_vllm(data: Any, max_gamma: int | None) -> ReadTable:
                     "dict_form",
                     'a mapping such as {"1-16": 3} is not accepted; write a list of [first batch, last batch, K]',
                 )
+            maximum = config.get(vllm.CONSTANT_KEY) if isinstance(config, Mapping) else None
+            if isinstance(config, Mapping) and _whole(maximum) and maximum >= 1:
+                method = "p-eagle" if config.get("parallel_drafting") else config.get("method")
+                return _constant(maximum, vllm.CONSTANT_KEY, _VLLM_RULES, method)
             return _rejected(_VLLM_RULES, "no_table", f"there is no {vllm.TABLE_KEY} in it")
         given = config.get("num_speculative_tokens")
         max_gamma = given if _whole(given) else max_gamma
@@ -132,6 +143,9 @@ def _maximum(maximum: int, largest: int, name: str, what: str, source: str) -> l
 def _read_sglang(data: Any, max_gamma: int | None) -> ReadTable:
     if not isinstance(data, Mapping):
         return _rejected(_SGLANG_RULES, "not_an_object", "expected a JSON object with batch sizes in quotes as keys")
+    fixed = data.get(sglang.CONSTANT_KEY)
+    if len(data) == 1 and _whole(fixed) and fixed >= 1:
+        return _constant(fixed, sglang.CONSTANT_KEY, _SGLANG_RULES, None)
     slots: dict[int, list[int]] = {}
     notes: list[Note] = []
     for key, entry in data.items():
@@ -207,6 +221,9 @@ def _read_tensorrt_llm(data: Any, max_gamma: int | None) -> ReadTable:
         if config.get("max_concurrency") is not None:
             return _rejected(_TRT_RULES, "max_concurrency", "max_concurrency and draft_len_schedule exclude each other")
     elif "speculative_config" in data or "max_draft_len" in data:
+        fixed = config.get(tensorrt_llm.CONSTANT_KEY) if isinstance(config, Mapping) else None
+        if _whole(fixed) and fixed >= 1:
+            return _constant(fixed, tensorrt_llm.CONSTANT_KEY, _TRT_RULES, config.get("decoding_type"))
         return _rejected(_TRT_RULES, "no_table", f"there is no {tensorrt_llm.TABLE_KEY} in it")
     if not isinstance(table, Mapping) or not table:
         return _rejected(_TRT_RULES, "not_a_mapping", "expected a mapping, not empty, of batch sizes to draft lengths")

@@ -15,6 +15,7 @@ from adaptive_gamma.policy.export.engine import (
     Gate,
     ServerOptions,
     Situation,
+    constant_note,
     drafter_family,
     gated,
     read_version,
@@ -25,9 +26,10 @@ from adaptive_gamma.policy.export.schedule import ScheduleOptions, make_schedule
 from adaptive_gamma.policy.export.version import Version, version_text
 from adaptive_gamma.policy.table import Policy
 
-__all__ = ["DECODING_TYPES", "GATES", "TABLE_KEY", "export_tensorrt_llm"]
+__all__ = ["CONSTANT_KEY", "DECODING_TYPES", "GATES", "TABLE_KEY", "export_tensorrt_llm"]
 
 TABLE_KEY = "draft_len_schedule"
+CONSTANT_KEY = "max_draft_len"
 
 DECODING_TYPES = {
     "eagle1": "Eagle",
@@ -39,6 +41,8 @@ DECODING_TYPES = {
 }
 """Our drafter family: the decoding_type."""
 
+_DYNAMIC = frozenset({"Eagle", "Eagle3", "MTP", "NGram", "DraftTarget", "DFlash", "PARD"})
+"""Decoding types whose draft length may change."""
 UPPER_BOUNDS: Version = (1, 3, 0)
 """First version whose keys are upper bounds; its first release candidates are older than the change."""
 
@@ -56,7 +60,7 @@ GATES: tuple[Gate, ...] = (
         "decoding_type",
         "no decoding_type with a dynamic draft length is known for this drafter",
         "tensorrt_llm/llmapi/llm_args.py",
-        other_methods=frozenset({"Eagle", "Eagle3", "MTP", "NGram", "DraftTarget", "DFlash", "PARD"}),
+        other_methods=_DYNAMIC,
     ),
     Gate(
         "warning",
@@ -114,15 +118,17 @@ def export_tensorrt_llm(policy: Policy, server: ServerOptions, options: Schedule
     family = drafter_family(policy)
     decoding = server.method or (DECODING_TYPES.get(family, family) if family is not None else None)
     made = make_schedule(policy, options, first_is_largest=True)
-    notes = gated(GATES, Situation(version, None, decoding, server.data_parallel, made.has_zero))
+    constant = made.constant if decoding in (*_DYNAMIC, None) else None
+    at = Situation(version, None, decoding, server.data_parallel, made.has_zero, constant is not None)
+    notes = gated(GATES, at)
     refuse("tensorrt-llm", version, notes, made)
     table = {step.last: step.gamma for step in made.steps}
     speculative: dict[str, Any] = {} if decoding is None else {"decoding_type": decoding}
-    speculative |= {"max_draft_len": made.max_gamma, TABLE_KEY: table}
+    speculative |= {CONSTANT_KEY: made.max_gamma} if constant else {CONSTANT_KEY: made.max_gamma, TABLE_KEY: table}
     if decoding not in ("MTP", "NGram") or server.draft_model is not None:
         speculative["speculative_model"] = server.draft_model or "DRAFT_MODEL"
     file = server.file or "trtllm.yaml"
-    own: list[Note] = []
+    own: list[Note] = [constant_note(CONSTANT_KEY, made)] if constant else []
     if decoding is None:
         own.append(
             Note(
@@ -131,7 +137,7 @@ def export_tensorrt_llm(policy: Policy, server: ServerOptions, options: Schedule
                 "the policy does not say what its drafter is; add decoding_type to the file",
             )
         )
-    if version is None:
+    if version is None and not constant:
         own.append(
             Note(
                 "note",
@@ -156,8 +162,8 @@ def export_tensorrt_llm(policy: Policy, server: ServerOptions, options: Schedule
         version=None if version is None else version_text(version),
         policy=policy.name,
         schedule=made,
-        table_key=TABLE_KEY,
-        table=table,
+        table_key=CONSTANT_KEY if constant else TABLE_KEY,
+        table=constant or table,
         config={"max_batch_size": made.max_batch, "speculative_config": speculative},
         flags=("trtllm-serve", server.model or "MODEL", "--extra_llm_api_options", file),
         notes=(*notes, *own, *made.notes),

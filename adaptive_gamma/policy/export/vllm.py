@@ -14,9 +14,9 @@ from typing import Any
 from adaptive_gamma.errors import ConfigurationError, nearest
 from adaptive_gamma.policy.export.engine import (
     EngineExport,
-    Gate,
     ServerOptions,
     Situation,
+    constant_note,
     drafter_family,
     gated,
     read_version,
@@ -25,11 +25,23 @@ from adaptive_gamma.policy.export.engine import (
 from adaptive_gamma.policy.export.notes import Note
 from adaptive_gamma.policy.export.schedule import Schedule, ScheduleOptions, make_schedule
 from adaptive_gamma.policy.export.version import Version, version_text
+from adaptive_gamma.policy.export.vllm_gates import GATES, TABLE_KEY, V2_DEFAULT
 from adaptive_gamma.policy.table import Policy
 
-__all__ = ["GATES", "METHODS", "TABLE_KEY", "check_method", "export_vllm", "gate_notes", "runner_of", "vllm_method"]
+__all__ = [
+    "CONSTANT_KEY",
+    "GATES",
+    "METHODS",
+    "TABLE_KEY",
+    "check_method",
+    "export_vllm",
+    "gate_notes",
+    "runner_of",
+    "vllm_method",
+]
 
-TABLE_KEY = "num_speculative_tokens_per_batch_size"
+
+CONSTANT_KEY = "num_speculative_tokens"
 
 METHODS = {
     "eagle1": "eagle",
@@ -47,187 +59,8 @@ READ_UP_TO: Version = (0, 33, 0)
 _SIZES_BY_RANGE: Version = (0, 32, 0)
 _DEFAULT_CEILING = 512
 """Most tokens captured by default; 1024 on data-center Blackwell."""
-_V2_DEFAULT: Version = (0, 29, 0)
-_AUTOREGRESSIVE = frozenset({"eagle", "eagle3", "mtp"})
-_V1_KNOWS = frozenset({"ngram", "eagle", "eagle3", "mtp", "draft_model", "dflash"})
 _V1_ONLY = frozenset({"suffix", "medusa", "mlp_speculator", "custom_class", "p-eagle"})
 _NEEDS_NO_MODEL = frozenset({"ngram", "mtp", "suffix"})
-
-GATES: tuple[Gate, ...] = (
-    Gate(
-        "refusal",
-        "no_table",
-        f"{TABLE_KEY} is not known before 0.24",
-        "vLLM PR #32374",
-        before=(0, 24, 0),
-    ),
-    Gate(
-        "refusal",
-        "data_parallel_deadlock",
-        "under data parallelism ranks can pick different K, and 0.24 and 0.25 have no guard against the deadlock that "
-        "follows; the guard came with 0.26",
-        "vLLM PR #45963",
-        since=(0, 24, 0),
-        before=(0, 26, 0),
-        data_parallel=True,
-    ),
-    Gate(
-        "refusal",
-        "data_parallel_drops_table",
-        "with data parallelism above 1 the server warns, drops the table and drafts num_speculative_tokens at every "
-        "load; start single-rank replicas behind a router instead",
-        "vllm/config/vllm.py, PR #45963",
-        since=(0, 26, 0),
-        data_parallel=True,
-    ),
-    Gate(
-        "refusal",
-        "v1_drops_method",
-        "Model Runner V1 drops the table for this method (it keeps it for ngram, eagle, eagle3, mtp, draft_model, "
-        "dflash) and drafts num_speculative_tokens at every load",
-        "vllm/config/vllm.py of 0.33",
-        since=(0, 33, 0),
-        runner="v1",
-        other_methods=_V1_KNOWS | {"p-eagle", "dspark"},
-    ),
-    Gate(
-        "warning",
-        "v1_method_unknown",
-        "whether Model Runner V1 follows the table for this method is not known before 0.33, where it is dropped",
-        "vllm/config/vllm.py of 0.33",
-        since=(0, 24, 0),
-        before=(0, 33, 0),
-        runner="v1",
-        other_methods=_V1_KNOWS | {"p-eagle", "dspark"},
-    ),
-    Gate(
-        "warning",
-        "v1_piecewise",
-        "on Model Runner V1 a table turns full CUDA graphs into PIECEWISE ones, which costs every step (measured: 232 "
-        "tokens/s static became 24-157); VLLM_USE_V2_MODEL_RUNNER=1 keeps them",
-        "vllm/config/vllm.py; vLLM issue #49548",
-        since=(0, 24, 0),
-        runner="v1",
-    ),
-    Gate(
-        "warning",
-        "v2_ignores_table",
-        "Model Runner V2 ignores the table's K for autoregressive drafters before 0.32: it drafts "
-        "num_speculative_tokens and throws the rest away, so the drafter's time is not saved",
-        "vLLM issue #51510, PRs #51575 and #57053",
-        since=(0, 24, 0),
-        before=(0, 32, 0),
-        runner="v2",
-        methods=_AUTOREGRESSIVE,
-    ),
-    Gate(
-        "warning",
-        "v2_ignores_table",
-        "Model Runner V2 ignores the table's K for DFlash before 0.33: it drafts num_speculative_tokens and throws the "
-        "rest away, so the drafter's time is not saved",
-        "vLLM issue #51510, PR #57053",
-        since=(0, 24, 0),
-        before=(0, 33, 0),
-        runner="v2",
-        methods=frozenset({"dflash"}),
-    ),
-    Gate(
-        "warning",
-        "v2_ignores_table",
-        "Model Runner V2 of 0.32 ignores the table's K for draft models and DSpark (0.33 was not read for them): it "
-        "drafts num_speculative_tokens and throws the rest away; a draft model pays for each, DSpark for one pass",
-        "vllm/v1/worker/gpu/spec_decode of 0.32",
-        since=(0, 24, 0),
-        runner="v2",
-        methods=frozenset({"draft_model", "dspark"}),
-    ),
-    Gate(
-        "refusal",
-        "v2_only",
-        "DSpark runs on Model Runner V2 only",
-        "vllm/config/vllm.py of 0.32",
-        runner="v1",
-        methods=frozenset({"dspark"}),
-    ),
-    Gate(
-        "warning",
-        "v2_by_architecture",
-        "0.24 to 0.28 use Model Runner V2 for some architectures only; V1 was taken here. The start-up log says which",
-        "vllm/config/vllm.py",
-        since=(0, 24, 0),
-        before=_V2_DEFAULT,
-        runner="v1",
-    ),
-    Gate(
-        "note",
-        "rocm_v1",
-        "on ROCm 0.30 and 0.31 keep some models on Model Runner V1, where full CUDA graphs are lost",
-        "vllm/config/vllm.py",
-        since=(0, 30, 0),
-        before=(0, 32, 0),
-        runner="v2",
-    ),
-    Gate(
-        "note",
-        "v2_may_fall_back",
-        "a draft model with another vocabulary than the target's falls back to Model Runner V1, where full CUDA graphs "
-        "become PIECEWISE",
-        "vllm/config/vllm.py of 0.32",
-        since=_V2_DEFAULT,
-        runner="v2",
-        methods=frozenset({"draft_model"}),
-    ),
-    Gate(
-        "note",
-        "adaptive_verification",
-        "the engine has adaptive verification for this drafter (enable_adaptive_verification; not with LoRA, pipeline "
-        "parallelism, eager mode or backends without full graphs): measured up to 8 % over the best fixed K. Where it "
-        "runs, prefer it to a table",
-        "vLLM PR #47808",
-        since=(0, 28, 0),
-        methods=frozenset({"dspark"}),
-    ),
-    Gate(
-        "note",
-        "adaptive_verification",
-        "the engine has adaptive verification for model-based drafters (enable_adaptive_verification; not with LoRA, "
-        "pipeline parallelism, eager mode or backends without full graphs). Where it runs, compare it with this table",
-        "vLLM PR #52228",
-        since=(0, 30, 0),
-        methods=frozenset({"eagle", "eagle3", "mtp", "dflash"}),
-    ),
-    Gate(
-        "note",
-        "multiple_of_mtp_layers",
-        "num_speculative_tokens must be a multiple of the model's MTP layers (n_predict)",
-        "vllm/config/speculative.py",
-        methods=frozenset({"mtp"}),
-    ),
-    Gate(
-        "note",
-        "batch_counts_prefill",
-        "the table's batch is the number of requests scheduled in a step, prompt chunks included and waiting ones not; "
-        "K acts one step later, without hysteresis",
-        "vllm/v1/core/sched/scheduler.py",
-        since=(0, 24, 0),
-    ),
-    Gate(
-        "note",
-        "attention_backend",
-        "an attention backend without uniform-batch graphs (FlashInfer off Blackwell) turns speculation PIECEWISE as "
-        "well (-16 % measured); look for 'is not supported with spec-decode for attention backend' in the log",
-        "vLLM issue #49547",
-        since=(0, 24, 0),
-    ),
-    Gate(
-        "note",
-        "zero_keeps_drafter",
-        "at K=0 the drafter still runs its prefill and keeps its KV cache",
-        "vLLM PR #51575",
-        since=(0, 24, 0),
-        zero=True,
-    ),
-)
 
 
 def check_method(method: str | None) -> None:
@@ -256,16 +89,18 @@ def runner_of(version: Version, method: str | None, options: ServerOptions) -> t
             return "v2", [Note("refusal", "v2_refuses", words, "vllm/config/vllm.py of 0.32")]
         words = f"Model Runner V2 does not support {method}; the server uses V1"
         said = Note("warning", "v2_falls_back", words, "vllm/config/vllm.py of 0.32")
-        return "v1", [said] if options.runner == "auto" and version >= _V2_DEFAULT else []
+        return "v1", [said] if options.runner == "auto" and version >= V2_DEFAULT else []
     if options.runner != "auto":
         return options.runner, []
-    return ("v2" if version >= _V2_DEFAULT or method == "dspark" else "v1"), []
+    return ("v2" if version >= V2_DEFAULT or method == "dspark" else "v1"), []
 
 
-def gate_notes(version: Version, method: str | None, server: ServerOptions, has_zero: bool) -> list[Note]:
-    """What is known of a table on such a server."""
+def gate_notes(
+    version: Version, method: str | None, server: ServerOptions, has_zero: bool, *, constant: bool = False
+) -> list[Note]:
+    """What is known of a table on such a server, or of one gamma without a table (``constant``)."""
     runner, notes = runner_of(version, method, server)
-    found = [*notes, *gated(GATES, Situation(version, runner, method, server.data_parallel, has_zero))]
+    found = [*notes, *gated(GATES, Situation(version, runner, method, server.data_parallel, has_zero, constant))]
     return [note for note in found if note.code != "v2_by_architecture" or server.runner == "auto"]
 
 
@@ -282,9 +117,9 @@ def export_vllm(policy: Policy, server: ServerOptions, options: ScheduleOptions)
     check_method(server.method)
     method = vllm_method(policy, server)
     made = make_schedule(policy, options)
-    notes = gate_notes(version, method, server, made.has_zero)
+    notes = gate_notes(version, method, server, made.has_zero, constant=made.constant is not None)
     refuse("vllm", version, notes, made)
-    table = [[step.first, step.last, step.gamma] for step in made.steps]
+    table = None if made.constant else [[step.first, step.last, step.gamma] for step in made.steps]
     config = _config(method, server, made, table)
     flags = ["vllm", "serve", server.model or "MODEL", "--speculative-config", json.dumps(config)]
     flags += ["--max-num-seqs", str(made.max_batch)]
@@ -294,15 +129,15 @@ def export_vllm(policy: Policy, server: ServerOptions, options: ScheduleOptions)
         version=version_text(version),
         policy=policy.name,
         schedule=made,
-        table_key=TABLE_KEY,
-        table=table,
+        table_key=CONSTANT_KEY if table is None else TABLE_KEY,
+        table=made.constant if table is None else table,
         config=config,
         flags=tuple(flags),
         notes=(*notes, *_own_notes(method, version, server, made), *made.notes),
     )
 
 
-def _config(method: str | None, server: ServerOptions, made: Schedule, table: list[list[int]]) -> dict[str, Any]:
+def _config(method: str | None, server: ServerOptions, made: Schedule, table: list[list[int]] | None) -> dict[str, Any]:
     config: dict[str, Any] = {}
     if method is not None:
         config["method"] = "eagle3" if method == "p-eagle" else method
@@ -311,8 +146,9 @@ def _config(method: str | None, server: ServerOptions, made: Schedule, table: li
     if method not in _NEEDS_NO_MODEL or server.draft_model is not None:
         config["model"] = server.draft_model or "DRAFT_MODEL"
     # The maximum sizes buffers and graphs, and cuts every K above it.
-    config["num_speculative_tokens"] = max(made.max_gamma, 1)
-    config[TABLE_KEY] = table
+    config[CONSTANT_KEY] = max(made.max_gamma, 1)
+    if table is not None:
+        config[TABLE_KEY] = table
     return config
 
 
@@ -320,16 +156,29 @@ def _capture_flags(version: Version, made: Schedule) -> list[str]:
     """Sizes that hold every step of the table.
 
     Decode graphs are captured at multiples of K + 1. From 0.32 the server adds the sizes each range needs by itself,
-    up to 512 tokens, unless a capture option is given; so none is given where that is enough.
+    up to 512 tokens, unless a capture option is given; so none is given where that is enough. Without a table it adds
+    none.
     """
     limit = made.capture_limit_tokens
-    if limit is None or (version >= _SIZES_BY_RANGE and limit <= _DEFAULT_CEILING):
+    if limit is None:
+        return []
+    if version >= _SIZES_BY_RANGE and limit <= _DEFAULT_CEILING and (not made.constant or _default_holds(made)):
         return []
     sizes = {size for size in (1, 2, 4, *range(8, 256, 8), *range(256, limit + 1, 16)) if size <= limit}
     for step in made.steps:
         counts = {n for n in (1, 2, 4, *range(8, 256, 8), *range(256, step.last + 1, 16), step.last) if n <= step.last}
         sizes |= {n * (step.gamma + 1) for n in counts if n * (step.gamma + 1) <= limit}
     return ["--cudagraph-capture-sizes", *(str(size) for size in sorted(sizes))]
+
+
+def _default_holds(made: Schedule) -> bool:
+    """Whether the sizes captured by default, rounded up to multiples of gamma + 1, hold the largest batch: those above
+    it are dropped."""
+    width = (made.constant or 0) + 1
+    ceiling = min(made.max_batch * width * 2, _DEFAULT_CEILING)
+    grid = [size for size in (1, 2, 4, *range(8, 256, 8), *range(256, _DEFAULT_CEILING + 1, 16)) if size <= ceiling]
+    wanted = made.max_batch * width
+    return wanted <= grid[-1] and any(-(-size // width) * width == wanted for size in grid)
 
 
 def _own_notes(method: str | None, version: Version, server: ServerOptions, made: Schedule) -> list[Note]:
@@ -342,7 +191,9 @@ def _own_notes(method: str | None, version: Version, server: ServerOptions, made
                 "the policy does not say what its drafter is; the method is left to the engine",
             )
         )
-    if version > READ_UP_TO:
+    if made.constant:
+        found.append(constant_note(CONSTANT_KEY, made))
+    if version > READ_UP_TO and not made.constant:
         found.append(
             Note(
                 "warning",
@@ -352,16 +203,17 @@ def _own_notes(method: str | None, version: Version, server: ServerOptions, made
                 "vLLM PR #48944, issue #54801",
             )
         )
-    found.append(
-        Note(
-            "note",
-            "tail",
-            f"beyond {made.max_batch} sequences the server keeps the last K: --max-num-seqs {made.max_batch} belongs "
-            f"to the table",
-            "vllm/v1/spec_decode/dynamic/utils.py",
+    if not made.constant:
+        found.append(
+            Note(
+                "note",
+                "tail",
+                f"beyond {made.max_batch} sequences the server keeps the last K: --max-num-seqs {made.max_batch} "
+                f"belongs to the table",
+                "vllm/v1/spec_decode/dynamic/utils.py",
+            )
         )
-    )
-    if made.capture_limit_tokens is not None and not _capture_flags(version, made):
+    if made.capture_limit_tokens is not None and not made.constant and not _capture_flags(version, made):
         found.append(
             Note(
                 "note",
