@@ -11,5 +11,5 @@ vllm() {
     more=(--dtype float32 --enforce-eager --max-model-len 1024 --max-num-batched-tokens 2048 --host 127.0.0.1)
   fi
   env "PATH=$vllm_home/bin:$PATH" "LD_PRELOAD=$vllm_home/lib/libiomp5.so" VLLM_CPU_KVCACHE_SPACE=1 \
-    VLLM_HOST_IP=127.0.0.1 HF_HUB_OFFLINE=1 VLLM_NO_USAGE_STATS=1 "$vllm_home/bin/vllm" "$@" "${more[@]}"
+    VLLM_CPU_OMP_THREADS_BIND=nobind VLLM_HOST_IP=127.0.0.1 HF_HUB_OFFLINE=1 VLLM_NO_USAGE_STATS=1 "$vllm_home/bin/vllm" "$@" "${more[@]}"
 }
