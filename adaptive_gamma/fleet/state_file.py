@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
@@ -18,6 +19,8 @@ _LARGEST = 16 * 1024 * 1024
 class StateFile:
     """JSON at a path. A write goes to a file beside it, to the disk, and then takes the place of the one before.
 
+    Where the path is a link, all of that is done where it leads to. A pipe or a device is neither read nor replaced.
+
     May be used from several threads; writes come one after another.
     """
 
@@ -33,10 +36,11 @@ class StateFile:
         Raises OSError where the file cannot be read, ValueError where it holds no JSON object.
         """
         with self._lock:
-            for leftover in self.path.parent.glob(f".{_globbed(self.path.name)}.*.tmp"):
+            place = self._place()
+            for leftover in place.parent.glob(f".{_globbed(place.name)}.*.tmp"):
                 leftover.unlink(missing_ok=True)
             try:
-                with self.path.open("rb") as file:
+                with place.open("rb") as file:
                     text = file.read(_LARGEST + 1)
             except FileNotFoundError:
                 return None
@@ -57,20 +61,28 @@ class StateFile:
         """
         text = json.dumps(data, allow_nan=False, separators=(",", ":")).encode()
         with self._lock:
-            beside = self.path.with_name(f".{self.path.name}.{os.getpid()}.tmp")
+            place = self._place()
+            beside = place.with_name(f".{place.name}.{os.getpid()}.tmp")
             try:
                 with beside.open("wb") as file:
                     file.write(text)
                     file.flush()
                     os.fsync(file.fileno())
-                if not self.ours and self.path.is_file():
-                    shutil.copyfile(self.path, self.path.with_name(f"{self.path.name}.refused"))
-                beside.replace(self.path)
+                if not self.ours and place.is_file():
+                    shutil.copyfile(place, place.with_name(f"{place.name}.refused"))
+                beside.replace(place)
                 self.ours = True
             except OSError:
                 beside.unlink(missing_ok=True)
                 raise
-            _to_disk(self.path.parent)
+            _to_disk(place.parent)
+
+    def _place(self) -> Path:
+        """Where the file lies, links followed. Raises OSError where something else than a file lies there."""
+        place = Path(os.path.realpath(self.path))
+        if place.exists() and not place.is_file():
+            raise OSError(errno.EINVAL, "is no regular file", str(self.path))
+        return place
 
 
 def _to_disk(folder: Path) -> None:

@@ -92,3 +92,36 @@ def test_threads_take_turns(tmp_path: Path) -> None:
     state = file.read()
     assert state is not None
     assert len(state["s"]) == 1000
+
+
+def test_a_link_stays_one_and_the_file_it_leads_to_is_written(tmp_path: Path) -> None:
+    (tmp_path / "volume").mkdir()
+    real, link = tmp_path / "volume" / "learned.json", tmp_path / "s.json"
+    link.symlink_to("volume/learned.json")
+    StateFile(link).write({"x": 1})
+    assert link.is_symlink()
+    assert json.loads(real.read_text()) == {"x": 1}
+    StateFile(link).write({"x": 2})
+    (tmp_path / "volume" / ".learned.json.99999.tmp").write_text("{")
+    assert StateFile(link).read() == {"x": 2}
+    assert sorted(entry.name for entry in tmp_path.iterdir()) == ["s.json", "volume"]
+    assert sorted(entry.name for entry in real.parent.iterdir()) == ["learned.json", "learned.json.refused"]
+
+
+def test_what_is_no_file_is_neither_read_nor_replaced(tmp_path: Path) -> None:
+    """A pipe would hold up the start for ever; a device would be gone with the first write."""
+    pipe = tmp_path / "pipe.json"
+    os.mkfifo(pipe)
+    held = os.open(pipe, os.O_RDWR)  # so that a read of it ends, or waits, and never finds nobody there
+    os.write(held, b"{}")
+    try:
+        with pytest.raises(OSError, match="is no regular file"):
+            StateFile(pipe).read()
+        with pytest.raises(OSError, match="is no regular file"):
+            StateFile(pipe).write({"x": 1})
+        assert pipe.is_fifo()
+    finally:
+        os.close(held)
+    for path in (Path(os.devnull), tmp_path):
+        with pytest.raises(OSError, match="is no regular file"):
+            StateFile(path).read()
