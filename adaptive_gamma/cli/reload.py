@@ -37,6 +37,7 @@ class Configuration:
     def __init__(self, path: Path | None, overrides: Mapping[str, str | None]) -> None:
         self._path = path
         self._overrides = overrides
+        self._read_before = False
         self.stamps: Mapping[Path, Stamp] = {}
         """The files that the last load read, or tried to, as they looked before."""
 
@@ -45,6 +46,9 @@ class Configuration:
 
         Raises ConfigurationError, or PolicyError for a policy file that cannot be used.
         """
+        if self._path is not None and self._read_before and _is_piped(self._path):
+            raise ConfigurationError(str(self._path), "", "was piped in, and can be read only once; restart to change it")
+        self._read_before = True
         # What was read before is watched on should this file not even say which policy it wants.
         stamps = stamps_of([*self.stamps, *([] if self._path is None else [self._path])])
         try:
@@ -63,6 +67,11 @@ class Configuration:
         if self._overrides.get(key) is not None:
             return f"--{key}"
         return variable_of(key) or ("environment" if self._path is None else str(self._path))
+
+
+def _is_piped(path: Path) -> bool:
+    """Whether it is no file that could be read again: the end of it may never come."""
+    return path.exists() and not (path.is_file() or path.is_dir())
 
 
 def _named_policy(settings: Settings, source: str) -> Policy:

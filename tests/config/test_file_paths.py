@@ -149,3 +149,27 @@ def test_every_setting_that_names_a_file_is_marked_as_one() -> None:
         return found
 
     assert unmarked(Settings) == []
+
+
+def test_what_was_piped_in_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second time there is nothing in it, which is no empty file, and reading a named pipe would never end."""
+    monkeypatch.setenv("ADAPTIVE_GAMMA_POLICY", SHIPPED)
+    monkeypatch.setenv("ADAPTIVE_GAMMA_REPLICAS", '[{"name": "a", "url": "http://127.0.0.1:1"}]')
+    reading, writing = os.pipe()
+    os.write(writing, b"mode: observe\n")
+    os.close(writing)
+    try:
+        configuration = Configuration(Path(f"/dev/fd/{reading}"), {})
+        assert configuration.load()[0].mode == "observe"
+        with pytest.raises(ConfigurationError, match=r"/dev/fd/.*: was piped in, and can be read only once; restart"):
+            configuration.load()
+    finally:
+        os.close(reading)
+
+
+def test_a_file_that_was_not_there_or_is_a_folder_is_told_so_again(folder: Path) -> None:
+    for path, why in ((folder / "none.yaml", "No such file"), (folder, "Is a directory")):
+        configuration = Configuration(path, {})
+        for _ in range(2):
+            with pytest.raises(ConfigurationError, match=why):
+                configuration.load()
