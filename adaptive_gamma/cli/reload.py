@@ -47,7 +47,9 @@ class Configuration:
         Raises ConfigurationError, or PolicyError for a policy file that cannot be used.
         """
         if self._path is not None and self._read_before and _is_piped(self._path):
-            raise ConfigurationError(str(self._path), "", "was piped in, and can be read only once; restart to change it")
+            raise ConfigurationError(
+                str(self._path), "", "was piped in, and can be read only once; restart to change it"
+            )
         self._read_before = True
         # What was read before is watched on should this file not even say which policy it wants.
         stamps = stamps_of([*self.stamps, *([] if self._path is None else [self._path])])
