@@ -19,6 +19,8 @@ __all__ = ["BACKLOG", "KEEP_ALIVE_S", "AdminPort", "Listener", "bind"]
 KEEP_ALIVE_S = 75
 BACKLOG = 4096
 _NARROW_BYTES = 16_384
+_TAKES_NOTHING_MS = 20_000
+"""After this long without one byte taken the system cuts a narrow connection: it sees what waits in its buffers."""
 _WAYS_OUT = {
     errno.EADDRINUSE: "another process, or another port of this one, is there; stop it or give another port",
     errno.EADDRNOTAVAIL: "this machine has no such address; 127.0.0.1 is reached from this machine only, 0.0.0.0 is "
@@ -126,7 +128,10 @@ class AdminPort(Listener):
         """Hold little of what is sent to one client, its address as the application is told it: the system else keeps
         megabytes for one that takes nothing, which hides for minutes that it does not."""
         for transport in self._transports(client):
-            transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _NARROW_BYTES)
+            its_socket = transport.get_extra_info("socket")
+            its_socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _NARROW_BYTES)
+            if hasattr(socket, "TCP_USER_TIMEOUT"):  # Linux
+                its_socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _TAKES_NOTHING_MS)
             transport.set_write_buffer_limits(high=0)
 
     def cut(self, client: object) -> None:
