@@ -188,7 +188,7 @@ def _validate(controller: FilesController) -> None:
         whole.write_text(json.dumps(whole_configuration(controller.files)), encoding="utf-8")
         command_line = [envoy, "--mode", "validate", "-c", str(whole), "-l", "error", "--disable-hot-restart"]
         try:
-            found = subprocess.run(command_line, capture_output=True, text=True, timeout=_VALIDATE_S, check=False)  # nosec B603 - the binary the user named, no shell
+            found = subprocess.run(command_line, capture_output=True, text=True, timeout=_VALIDATE_S, check=False)  # nosec B603  # the binary the user named, no shell
         except (OSError, subprocess.TimeoutExpired) as error:
             raise ConfigurationError("--validate", "", f"{envoy} could not be run: {error}") from error
     if found.returncode:

@@ -56,7 +56,7 @@ def command(source: str, since: float, as_json: bool) -> None:
 def _from_admin(url: str, since: float) -> Found:
     address = f"{url.rstrip('/')}/observations?{urllib.parse.urlencode({'since': f'{since:.3f}'})}"
     try:
-        with urllib.request.urlopen(address, timeout=_TIMEOUT_S) as answer:  # nosec B310 - the user's own URL, http or https
+        with urllib.request.urlopen(address, timeout=_TIMEOUT_S) as answer:  # nosec B310  # the user's own URL, http or https
             return read_lines(answer.read().splitlines(), since)
     except urllib.error.HTTPError as error:
         raise AdaptiveGammaError(f"{url}: answered {error.code}; is it the admin port of adaptive-gamma?") from error

@@ -23,7 +23,7 @@ class Pace:
 
     def chance(self) -> float:
         """Anything from 0 up to 1."""
-        return random.random()  # nosec B311 - spreads retries; no secret
+        return random.random()  # nosec B311  # spreads retries; no secret
 
 
 class Backoff:

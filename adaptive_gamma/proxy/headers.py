@@ -154,7 +154,7 @@ class ClientHeaders:
         if forwarded:
             passed.append(b"x-forwarded-for: %b\r\n" % b", ".join(forwarded))
         # A new one is unlikely to be met twice, which is all it is for.
-        self.request_id: bytes = b"%032x" % getrandbits(128) if request_id is None else request_id  # nosec B311 - an id, no secret
+        self.request_id: bytes = b"%032x" % getrandbits(128) if request_id is None else request_id  # nosec B311  # an id, no secret
         """The client's own when it is harmless, else a new one."""
 
 

@@ -9,8 +9,8 @@ from pathlib import Path
 __all__ = ["FILE", "REMOTE", "TOKEN", "TOKEN_FILE", "UNTESTED", "PluginSettings", "SettingsError"]
 
 FILE = "ADAPTIVE_GAMMA_PLUGIN_FILE"
-TOKEN = "ADAPTIVE_GAMMA_PLUGIN_TOKEN"  # nosec B105 - the name of a variable
-TOKEN_FILE = "ADAPTIVE_GAMMA_PLUGIN_TOKEN_FILE"  # nosec B105 - the name of a variable
+TOKEN = "ADAPTIVE_GAMMA_PLUGIN_TOKEN"  # nosec B105  # the name of a variable
+TOKEN_FILE = "ADAPTIVE_GAMMA_PLUGIN_TOKEN_FILE"  # nosec B105  # the name of a variable
 REMOTE = "ADAPTIVE_GAMMA_PLUGIN_REMOTE"
 UNTESTED = "ADAPTIVE_GAMMA_PLUGIN_UNTESTED"
 _KNOWN = (FILE, TOKEN, TOKEN_FILE, REMOTE, UNTESTED)

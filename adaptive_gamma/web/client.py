@@ -65,7 +65,7 @@ class WebClient:
         library_log = logging.getLogger("httpx")
         if library_log.level == logging.NOTSET:
             library_log.setLevel(logging.WARNING)  # a line per call at INFO, thousands a minute for a fleet
-        self._client = httpx.AsyncClient(  # nosec B113 - every caller has a time limit of its own
+        self._client = httpx.AsyncClient(  # nosec B113  # every caller has a time limit of its own
             headers=dict(headers),
             limits=httpx.Limits(max_connections=None, max_keepalive_connections=None, keepalive_expiry=keepalive_s),
             verify=_system_tls() if tls is None else tls,

@@ -88,7 +88,7 @@ class PromptSet:
         prompts of one length, though not the same ones.
         """
         prompts = self.by_class[request_class]
-        rng = random.Random(f"{salt}/{request_class}")  # nosec B311 - prompts that come out alike again
+        rng = random.Random(f"{salt}/{request_class}")  # nosec B311  # prompts that come out alike again
         rounds, rest = divmod(count, len(prompts))
         drawn = [prompt for _ in range(rounds) for prompt in rng.sample(prompts, len(prompts))]
         return drawn + (_typical(prompts, rest, rng) if rest else [])

@@ -49,7 +49,7 @@ def first_draft(url: str) -> None:
     """Have a llama.cpp server draft once: until it has, its metrics do not tell its gamma."""
     body = json.dumps({"prompt": "once upon a time", "n_predict": 16, "ignore_eos": True}).encode()
     request = urllib.request.Request(f"{url}/completion", body, {"content-type": "application/json"})
-    with urllib.request.urlopen(request, timeout=30.0) as answer:  # nosec B310 - a port of this machine that the demo opened
+    with urllib.request.urlopen(request, timeout=30.0) as answer:  # nosec B310  # a port of this machine that the demo opened
         answer.read()
 
 
@@ -132,7 +132,7 @@ def _simulated_engines(why: str) -> Iterator[DemoEngines]:
 @contextlib.contextmanager
 def _simulated(arguments: Sequence[str]) -> Iterator[str]:
     port = free_port()
-    process = subprocess.Popen(  # nosec B603 - our own command, no shell
+    process = subprocess.Popen(  # nosec B603  # our own command, no shell
         [sys.executable, "-m", "adaptive_gamma", "simulate-engine", "--port", str(port), *arguments],
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
@@ -156,7 +156,7 @@ def _simulated(arguments: Sequence[str]) -> Iterator[str]:
 
 def _answers(url: str) -> bool:
     try:
-        with urllib.request.urlopen(url, timeout=1.0) as answer:  # nosec B310 - a port of this machine that the demo opened
+        with urllib.request.urlopen(url, timeout=1.0) as answer:  # nosec B310  # a port of this machine that the demo opened
             return bool(answer.status == 200)
     except (urllib.error.URLError, ConnectionError, TimeoutError):
         return False

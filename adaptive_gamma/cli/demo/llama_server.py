@@ -126,7 +126,7 @@ class LlamaServer:
         if self._process is not None:
             raise LlamaServerError("the server is already started")
         self._log = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the process, closed by stop()
-        self._process = subprocess.Popen(  # nosec B603 - our own command, no shell
+        self._process = subprocess.Popen(  # nosec B603  # our own command, no shell
             [*self.program, *self._arguments],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
@@ -185,7 +185,7 @@ class LlamaServer:
         if self._url is None:
             return False
         try:
-            with urllib.request.urlopen(f"{self._url}/health", timeout=2.0) as answer:  # nosec B310 - a port of this machine that the demo opened
+            with urllib.request.urlopen(f"{self._url}/health", timeout=2.0) as answer:  # nosec B310  # a port of this machine that the demo opened
                 return bool(answer.status == 200)
         except (urllib.error.URLError, ConnectionError, TimeoutError):
             return False

@@ -65,7 +65,7 @@ async def _play(
 @contextlib.contextmanager
 def _serving(config: Path) -> Iterator[subprocess.Popen[bytes]]:
     with (config.parent / "serve.log").open("wb") as log:
-        process = subprocess.Popen(  # nosec B603 - our own command, no shell
+        process = subprocess.Popen(  # nosec B603  # our own command, no shell
             [sys.executable, "-m", "adaptive_gamma", "serve", "--config", str(config)], stdout=log, stderr=log
         )
         try:

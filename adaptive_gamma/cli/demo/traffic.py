@@ -67,7 +67,7 @@ class Admin:
 
 async def keep_open(base_url: str, tally: StepTally, seconds: float, seed: int) -> None:
     """Keep ``tally.concurrency`` requests open for ``seconds``; the last ones are let finish."""
-    rng = random.Random(seed)  # nosec B311 - traffic that comes out alike again
+    rng = random.Random(seed)  # nosec B311  # traffic that comes out alike again
     code, prose = rng.sample(CODE_PROMPTS, len(CODE_PROMPTS)), rng.sample(PROSE_PROMPTS, len(PROSE_PROMPTS))
     work = itertools.chain.from_iterable(
         (("code", c), ("prose", p)) for c, p in zip(itertools.cycle(code), itertools.cycle(prose), strict=False)

@@ -154,7 +154,7 @@ class EngineCore:
         sequence = _Sequence(
             request,
             now,
-            random.Random(request.seed),  # nosec B311 - a seed that the client gives
+            random.Random(request.seed),  # nosec B311  # a seed that the client gives
             limit=limit,
             limit_reason="stop" if stops else "length",
         )

@@ -92,7 +92,7 @@ class Ranks:
         self._count += 1
         seed = self._settings.seed * 1_000_003 + self._count
         mean = self._settings.answer_tokens
-        length = random.Random(seed).randint(mean - mean // 2, mean + mean // 2) if ends_by_itself else None  # nosec B311 - a seed that the client gives
+        length = random.Random(seed).randint(mean - mean // 2, mean + mean // 2) if ends_by_itself else None  # nosec B311  # a seed that the client gives
         rank = min(range(len(self.cores)), key=lambda r: (4 * self.cores[r].waiting + self.cores[r].running, r))
         request = EngineRequest(
             request_id=request_id,

@@ -46,7 +46,7 @@ class Answer:
         if not self._chat:
             return None
         choice = {"index": 0, "delta": {"role": "assistant", "content": ""}, "logprobs": None, "finish_reason": None}
-        return sse(self._chunk([choice], 0) | {"prompt_token_ids": None, "prompt_text": None})  # nosec B105 - token ids of a model
+        return sse(self._chunk([choice], 0) | {"prompt_token_ids": None, "prompt_text": None})  # nosec B105  # token ids of a model
 
     def event(self, text: str, completion_tokens: int, finish_reason: str | None) -> bytes:
         """The chunk of one engine step: all tokens the step gave."""
@@ -96,8 +96,8 @@ class Answer:
             }
         else:
             choice["text"] = text
-        choice |= {"logprobs": None, "finish_reason": finish_reason, "stop_reason": None, "token_ids": None}  # nosec B105 - token ids of a model
-        choice |= {} if self._chat else {"prompt_logprobs": None, "prompt_token_ids": None}  # nosec B105 - token ids of a model
+        choice |= {"logprobs": None, "finish_reason": finish_reason, "stop_reason": None, "token_ids": None}  # nosec B105  # token ids of a model
+        choice |= {} if self._chat else {"prompt_logprobs": None, "prompt_token_ids": None}  # nosec B105  # token ids of a model
         choice["routed_experts"] = None
         body = self._head | {
             "object": "chat.completion" if self._chat else "text_completion",
@@ -107,7 +107,7 @@ class Answer:
             "usage": self.usage(completion_tokens) | {"prompt_tokens_details": None, "completion_tokens_details": None},
         }
         if self._chat:
-            body |= {"prompt_logprobs": None, "prompt_token_ids": None, "prompt_text": None}  # nosec B105 - token ids of a model
+            body |= {"prompt_logprobs": None, "prompt_token_ids": None, "prompt_text": None}  # nosec B105  # token ids of a model
         return body | {"kv_transfer_params": None, "ec_transfer_params": None, "metrics": metrics}
 
 
