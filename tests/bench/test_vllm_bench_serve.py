@@ -265,6 +265,13 @@ def test_names_that_contradict_are_refused(tmp_path: Path, name: str, changes: d
     assert words in finding.problem
 
 
+def test_counters_that_were_read_one_after_the_other_contradict_no_name(tmp_path: Path) -> None:
+    write(tmp_path / "in" / "k3.json", bench_serve(**counters() | {"spec_decode_draft_tokens": 1201}))
+    (row,) = read_sweep([tmp_path / "in"]).rows
+    assert row.gamma == 3
+    assert row.speculative is True
+
+
 @pytest.mark.skipif(not (DATA / "bench").is_dir(), reason=f"no real result files in {DATA}")
 def test_real_files() -> None:
     sweep = read_sweep([DATA / "bench"])

@@ -143,7 +143,7 @@ class ArmBook:
         seen = row.acceptance
         if seen is not None and seen.drafts and seen.draft_tokens and named.gamma:
             drafted = seen.draft_tokens / seen.drafts
-            if drafted > named.gamma * (1 + 1e-9):
+            if drafted > named.gamma * _COUNTED_AT_ONCE:
                 raise SweepError(
                     str(row.source),
                     "gamma",
@@ -153,6 +153,8 @@ class ArmBook:
         return named
 
 
+_COUNTED_AT_ONCE = 1.01
+"""Drafts and their tokens are read or rounded one after the other: that much more than gamma is no contradiction."""
 _GAMMA_NAME = re.compile(
     r"(?<![a-z0-9])(?:gamma|num[_-]?spec(?:ulative)?[_-]?tokens|spec(?:ulative)?[_-]num[_-]steps|spec[_-]?tokens"
     r"|draft[_-]?tokens|nst)[=_\- ]{0,2}(\d{1,2})(?![a-z0-9.])"
