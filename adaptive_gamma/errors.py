@@ -44,12 +44,12 @@ __all__ = [
     "UpstreamError",
     "UpstreamTimeout",
     "nearest",
+    "shortened",
 ]
 
 
 MOST_TOLD = 50
 """Problems of one configuration that are told: who has more has made one mistake many times."""
-_MOST_OF_A_KEY = 200
 
 
 class AdaptiveGammaError(Exception):
@@ -68,8 +68,7 @@ class ConfigurationError(AdaptiveGammaError):
         self.key = key
         self.problem = problem
         self.suggestion = suggestion
-        shown = key if len(key) <= _MOST_OF_A_KEY else f"{key[:_MOST_OF_A_KEY]}…"
-        where = f"{source}: {shown}" if key else source
+        where = f"{source}: {shortened(key)}" if key else source
         hint = f" (did you mean {suggestion!r}?)" if suggestion else ""
         super().__init__(f"{where}: {problem}{hint}")
 
@@ -184,6 +183,11 @@ class UpstreamTimeout(UpstreamError):
 
 class ProtocolError(UpstreamError):
     """The engine closed in the middle of an exchange, or its bytes are not HTTP."""
+
+
+def shortened(text: str, most: int = 200) -> str:
+    """At most so many characters of what somebody else wrote: a name, a key or a path may have no end."""
+    return text if len(text) <= most else f"{text[: most - 3]}..."
 
 
 def nearest(word: str, choices: Iterable[str]) -> str | None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import yaml
 
-from adaptive_gamma.errors import ConfigurationError
+from adaptive_gamma.errors import ConfigurationError, shortened
 
 __all__ = ["MOST_BYTES", "MOST_VALUES", "parse_yaml", "read_text"]
 
@@ -20,7 +20,6 @@ MOST_VALUES = 1_000_000
 """Values that a text with aliases may stand for: ten lines of aliases upon aliases could mean more than memory has."""
 _MOST_DIGITS = 3500
 """Python writes no number of more than 4,300, and what is wrong must be told."""
-_MOST_SHOWN = 200
 _MERGE = "tag:yaml.org,2002:merge"
 _EXPONENT = re.compile(r"^[-+]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)[eE][-+]?[0-9]+$")
 
@@ -70,8 +69,7 @@ def parse_yaml(
 
 def _shown(problem: str) -> str:
     """On one line, without all of a text that the library quotes: the name of an alias, say, has no end."""
-    line = " ".join(problem.split())
-    return line if len(line) <= _MOST_SHOWN else f"{line[:_MOST_SHOWN]}…"
+    return shortened(" ".join(problem.split()))
 
 
 class _Loader(yaml.SafeLoader):

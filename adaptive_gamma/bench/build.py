@@ -125,7 +125,7 @@ def policy_from_sweep(sweep: JudgedSweep, wishes: PolicyWishes) -> BuiltPolicy:
         raise _nothing_usable(sweep.findings)
     if not seen.curves and wishes.family is None and not wishes.fit_acceptance:
         raise _no_acceptance(sweep.findings)
-    if not wishes.without_plain and all(one.speculative for one in seen.observations):
+    if not (wishes.without_plain or seen.has_plain):
         raise SweepError(SOURCE, "plain", no_plain_words(seen.observations))
     limit = _capture_limit(cells, wishes)
     fitted, ranked = _calibrated(seen, wishes, limit)
@@ -277,7 +277,7 @@ def _inputs(
     if found.model is not None:
         inputs = {"model": {"name": wishes.model_name or "unknown", **found.model}, **inputs}
     assumed += [note for note in fitted.notes if "held at" in note]
-    if all(one.speculative for one in seen.observations):
+    if not seen.has_plain:
         assumed.append(
             "plain decoding: no engine without a drafter was measured, every speed-up over it is extrapolated"
         )

@@ -34,6 +34,11 @@ class SweepObservations:
     """The rows that the observations were made of, in their order."""
     findings: tuple[ImportFinding, ...]
 
+    @property
+    def has_plain(self) -> bool:
+        """Whether an engine without a drafter was measured."""
+        return not all(one.speculative for one in self.observations)
+
 
 def sweep_observations(
     cells: Cells, *, prompts_cached: bool = False, fit_acceptance: bool = False

@@ -42,11 +42,13 @@ _UNWRITABLE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, err
 @contextlib.contextmanager
 def _no_garbage_looked_for() -> Iterator[None]:
     """What an import leaves stays for good: to look through it again and again is a tenth of the time to the start."""
+    looks = gc.isenabled()
     gc.disable()
     try:
         yield
     finally:
-        gc.enable()
+        if looks:
+            gc.enable()
 
 
 class _Commands(click.Group):

@@ -14,7 +14,6 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from adaptive_gamma._version import __version__
 from adaptive_gamma.cli.dry_run_html import Plots, report_of
 from adaptive_gamma.cli.numbers import ARRIVAL_SCALE, MILLISECONDS, TRACE_SECONDS, FiniteFloat
-from adaptive_gamma.cli.policy.whole_file import refuse_input, refuse_unwritable, write_whole
 from adaptive_gamma.cli.traces import (
     TRACE_HELP,
     class_named,
@@ -24,6 +23,7 @@ from adaptive_gamma.cli.traces import (
     trace_words,
     workload_summary,
 )
+from adaptive_gamma.cli.whole_file import refuse_input, refuse_unwritable, write_whole
 from adaptive_gamma.errors import ConfigurationError
 from adaptive_gamma.policy import load_policy
 from adaptive_gamma.routing import DecisionLimits

@@ -17,8 +17,8 @@ import uvloop
 from adaptive_gamma.admin import AdminPort
 from adaptive_gamma.cli.keeping import Keeper, calm_collector, configure_logging, keeping, log_start
 from adaptive_gamma.cli.numbers import FiniteFloat
-from adaptive_gamma.cli.policy.whole_file import refuse_input
 from adaptive_gamma.cli.reload import Configuration
+from adaptive_gamma.cli.whole_file import refuse_input
 from adaptive_gamma.config import Settings
 from adaptive_gamma.config.values import host_port
 from adaptive_gamma.envoy.files import (

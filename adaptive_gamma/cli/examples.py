@@ -27,8 +27,8 @@ EXAMPLES = MappingProxyType(
             "adaptive-gamma envoy --config adaptive-gamma.yaml --out envoy/",
         ),
         "parity": (
-            "adaptive-gamma parity --url plain=http://127.0.0.1:8001 --url spec=http://127.0.0.1:8002",
-            "adaptive-gamma parity --url http://127.0.0.1:8001 --url http://127.0.0.1:8002 --prompts mine.jsonl --json",
+            "adaptive-gamma parity --url plain=http://127.0.0.1:8002 --url spec=http://127.0.0.1:8001",
+            "adaptive-gamma parity --url http://127.0.0.1:8002 --url http://127.0.0.1:8001 --prompts mine.jsonl --json",
         ),
         "picker": (
             "adaptive-gamma picker --config adaptive-gamma.yaml --listen 127.0.0.1:9002 --tls off",

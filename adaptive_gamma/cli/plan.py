@@ -15,8 +15,8 @@ from rich.table import Table
 from adaptive_gamma._version import __version__
 from adaptive_gamma.cli.numbers import ARRIVAL_SCALE, MILLISECONDS, TRACE_SECONDS, FiniteFloat
 from adaptive_gamma.cli.policy.schedule_options import ENGINE_CHOICE, refuse_foreign, server_options
-from adaptive_gamma.cli.policy.whole_file import refuse_input, refuse_unwritable, write_whole
 from adaptive_gamma.cli.traces import TRACE_HELP, open_trace, trace_file, trace_summary, trace_words, workload_summary
+from adaptive_gamma.cli.whole_file import refuse_input, refuse_unwritable, write_whole
 from adaptive_gamma.errors import ConfigurationError
 from adaptive_gamma.policy import Policy, load_policy
 from adaptive_gamma.policy.export import EngineExport, Runner, ScheduleOptions, ServerOptions, export_policy

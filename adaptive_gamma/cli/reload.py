@@ -18,7 +18,7 @@ from adaptive_gamma.config import (
     stamps_of,
     variable_of,
 )
-from adaptive_gamma.errors import ConfigurationError, PolicyError
+from adaptive_gamma.errors import ConfigurationError, PolicyError, shortened
 from adaptive_gamma.policy import CLASS_ALIASES, Policy, find_policy, load_policy, shipped_policies
 from adaptive_gamma.routing import CLASSES
 
@@ -27,8 +27,6 @@ __all__ = ["Configuration", "Reloader", "watch_files"]
 _log = logging.getLogger("adaptive_gamma.reload")
 
 _LOOK_FOR_THE_SETTING_S = 1.0
-_SHOWN = 200
-"""Longest name or path of a policy that a message repeats whole."""
 
 
 class Configuration:
@@ -81,9 +79,8 @@ def _named_policy(settings: Settings, source: str) -> Policy:
     try:
         find_policy(settings.policy)
     except PolicyError as error:
-        name = settings.policy
-        shown = repr(name if len(name) <= _SHOWN else name[: _SHOWN - 3] + "...")
-        raise ConfigurationError(source, "policy", f"{shown}: {error.problem}", error.suggestion) from error
+        shown = shortened(settings.policy)
+        raise ConfigurationError(source, "policy", f"{shown!r}: {error.problem}", error.suggestion) from error
     return load_policy(settings.policy)
 
 

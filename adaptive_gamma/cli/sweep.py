@@ -43,8 +43,8 @@ from adaptive_gamma.bench.sweep import (
     summary_tables,
 )
 from adaptive_gamma.cli.numbers import FiniteFloat
-from adaptive_gamma.cli.policy.whole_file import refuse_input
 from adaptive_gamma.cli.until_signal import until_signal
+from adaptive_gamma.cli.whole_file import refuse_input
 from adaptive_gamma.config.values import engine_url
 from adaptive_gamma.engines import DIALECTS, LARGEST_GAMMA
 from adaptive_gamma.errors import AdaptiveGammaError, ConfigurationError

@@ -17,7 +17,15 @@ from adaptive_gamma.config.discovery_settings import (
 from adaptive_gamma.config.replica_settings import GammaControlSettings, ReplicaSettings, ReplicaTemplate
 from adaptive_gamma.config.section import Cap, File, NamedFile, Seconds, Section, ShortSeconds
 from adaptive_gamma.config.telling_settings import AccessLogSettings, TracingSettings
-from adaptive_gamma.config.values import dns_name, engine_path, header_name, host_port, passed_path, secret_token
+from adaptive_gamma.config.values import (
+    dns_name,
+    engine_path,
+    header_name,
+    host_port,
+    is_reached_at,
+    passed_path,
+    secret_token,
+)
 
 __all__ = [
     "AccessLogSettings",
@@ -334,4 +342,8 @@ class Settings(BaseSettings):
                 raise ValueError(f"two replicas have the schedule file {file}: each engine needs its own")
         if self.listen == self.admin and not self.listen.endswith(":0"):
             raise ValueError("listen and admin must differ")
+        for key, address in (("listen", self.listen), ("admin", self.admin)):
+            for replica in self.replicas:
+                if is_reached_at(address, replica.url):
+                    raise ValueError(f"replica {replica.name!r} is this process itself ({key} is {address})")
         return self

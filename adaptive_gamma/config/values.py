@@ -16,6 +16,7 @@ __all__ = [
     "engine_url",
     "header_name",
     "host_port",
+    "is_reached_at",
     "passed_path",
     "schedule_file",
     "secret_token",
@@ -89,6 +90,25 @@ def host_port(value: str) -> str:
         raise ValueError("expected host:port")
     _check_host(host[1:-1] if host.startswith("[") and host.endswith("]") else host)
     return value
+
+
+def is_reached_at(address: str, url: str) -> bool:
+    """Whether what listens at ``host:port`` is what an engine's URL leads to, as far as names tell it."""
+    host, _, port = address.rpartition(":")
+    parts = urlsplit(url)
+    if int(port) != (parts.port or {"https": 443}.get(parts.scheme, 80)):
+        return False
+    ours, theirs = _place(host.removeprefix("[").removesuffix("]")), _place(parts.hostname or "")
+    return ours == theirs or {ours, theirs} == {"every address", "this machine"}
+
+
+def _place(host: str) -> str:
+    try:
+        found = ipaddress.ip_address(host)
+    except ValueError:
+        name = host.lower().removesuffix(".")
+        return "this machine" if name == "localhost" else name
+    return "every address" if found.is_unspecified else "this machine" if found.is_loopback else str(found)
 
 
 def engine_url(value: str) -> str:

@@ -4,7 +4,7 @@ Nothing here knows of replicas or policies: what is shown comes in as JSON, from
 """
 
 from adaptive_gamma.page.assets import ASSET_NAMES, PAGE_HEADERS, Asset, asset, live_page
-from adaptive_gamma.page.event_stream import Connections, EventStream, NoConnections
+from adaptive_gamma.page.event_stream import Connections, EventStream
 from adaptive_gamma.page.feed import Feed, Listener
 from adaptive_gamma.page.report import json_block, report_page
 
@@ -16,7 +16,6 @@ __all__ = [
     "EventStream",
     "Feed",
     "Listener",
-    "NoConnections",
     "asset",
     "json_block",
     "live_page",

@@ -10,7 +10,7 @@ from starlette.types import Receive, Scope, Send
 
 from adaptive_gamma.page.feed import Feed
 
-__all__ = ["Connections", "EventStream", "NoConnections", "event"]
+__all__ = ["Connections", "EventStream", "event"]
 
 _STALL_S = 20.0
 """A reader that takes nothing for this long has gone, though its connection has not."""
@@ -40,7 +40,7 @@ class Connections(Protocol):
         """Break it: what waits to be written to one that reads nothing would else keep it open."""
 
 
-class NoConnections:
+class _NoConnections:
     """Where there is no port of our own."""
 
     def narrow(self, client: object) -> None:
@@ -64,7 +64,7 @@ class EventStream(Response):
     def __init__(self, feed: Feed, *, connections: Connections | None = None, stall_s: float = _STALL_S) -> None:
         super().__init__()
         self._feed = feed
-        self._connections: Connections = NoConnections() if connections is None else connections
+        self._connections: Connections = _NoConnections() if connections is None else connections
         self._stall_s = stall_s
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

@@ -11,7 +11,7 @@ from fastapi.responses import JSONResponse
 from adaptive_gamma._version import __version__
 from adaptive_gamma.admin import base_app, paged
 from adaptive_gamma.fleet.learned_page import learned_page
-from adaptive_gamma.page import Connections, Feed, NoConnections
+from adaptive_gamma.page import Connections, Feed
 from adaptive_gamma.proxy.data_plane import DataPlane
 from adaptive_gamma.proxy.live_page import add_live_page
 from adaptive_gamma.proxy.live_state import LiveState
@@ -66,8 +66,7 @@ def admin_app(plane: DataPlane, feed: Feed | None = None, connections: Connectio
     async def policy() -> JSONResponse:
         return JSONResponse(_policy_page(plane))
 
-    page_connections = NoConnections() if connections is None else connections
-    add_live_page(app, live_feed(plane) if feed is None else feed, page_connections)
+    add_live_page(app, live_feed(plane) if feed is None else feed, connections)
     return app
 
 

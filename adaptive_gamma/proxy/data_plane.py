@@ -54,7 +54,7 @@ class DataPlane:
         clock: Callable[[], float] = time.monotonic,
         draw: Callable[[], float] = random.random,
     ) -> None:
-        self.body_room = BodyRoom(settings.limits.bodies_bytes)
+        self.body_room = BodyRoom()
         self._take_settings(settings)
         self.fleet = fleet
         self.waiting = WaitingRoom(lambda: self.settings.load.queue, lambda: self.settings.load.queue_timeout_s)
@@ -224,7 +224,7 @@ class DataPlane:
         self.settings = settings
         # What every request needs of them; a look into the settings themselves costs several times as much.
         self.body_bytes = settings.limits.body_bytes
-        self.body_room.most = max(settings.limits.bodies_bytes, self.body_bytes)
+        self.body_room.resize(settings.limits.bodies_bytes, self.body_bytes)
         self.retry_attempts = settings.retry.attempts
         self.asks_for_usage = settings.learn.ask == "usage"
 

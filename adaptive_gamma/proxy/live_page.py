@@ -12,13 +12,13 @@ __all__ = ["add_live_page"]
 _OTHER_SITES = ("cross-site", "same-site")
 
 
-def add_live_page(app: FastAPI, feed: Feed, connections: Connections) -> None:
+def add_live_page(app: FastAPI, feed: Feed, connections: Connections | None) -> None:
     """Add the page to an application.
 
     Args:
         app: the application of the admin port.
         feed: what the page is told.
-        connections: those of that port.
+        connections: those of that port; None where it is none of ours.
     """
 
     @app.get("/", response_class=Response, status_code=307, summary="To the live page", tags=["page"])

@@ -15,9 +15,13 @@ class BodyRoom:
 
     __slots__ = ("held", "most")
 
-    def __init__(self, most: int) -> None:
-        self.most = most
+    def __init__(self) -> None:
+        self.most = 0
         self.held = 0
+
+    def resize(self, most: int, largest: int) -> None:
+        """Hold ``most`` bytes from here on, and one body of the ``largest`` size at least."""
+        self.most = max(most, largest)
 
 
 class HeldBody:

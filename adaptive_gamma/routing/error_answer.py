@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 
+from adaptive_gamma import errors
+
 __all__ = ["MOST_ECHOED", "ErrorAnswer", "error_body", "shortened", "speaks_messages"]
 
 MOST_ECHOED = 256
@@ -12,7 +14,7 @@ MOST_ECHOED = 256
 
 def shortened(text: str) -> str:
     """At most 256 characters of what a client sent."""
-    return text if len(text) <= MOST_ECHOED else text[: MOST_ECHOED - 3] + "..."
+    return errors.shortened(text, MOST_ECHOED)
 
 
 _TYPES = {401: "authentication_error", 404: "not_found_error", 429: "rate_limit_error"}

@@ -15,7 +15,7 @@ import uvicorn
 from fastapi import FastAPI
 
 from adaptive_gamma.fleet.live import curves_page, policy_page
-from adaptive_gamma.page import Feed, NoConnections
+from adaptive_gamma.page import Feed
 from adaptive_gamma.page.event_stream import event
 from adaptive_gamma.policy import load_policy
 from adaptive_gamma.proxy.live_page import add_live_page
@@ -102,7 +102,7 @@ class ScriptedPage:
         self.port = bound.getsockname()[1]
         feed = Feed(self.sections, interval_s=interval_s, most=most)
         app = FastAPI()
-        add_live_page(app, feed, NoConnections())
+        add_live_page(app, feed, None)
         server = uvicorn.Server(
             uvicorn.Config(app, http="h11", ws="none", lifespan="off", log_config=None, timeout_graceful_shutdown=1)
         )

@@ -9,7 +9,7 @@ import click
 from adaptive_gamma.cli.numbers import FiniteFloat
 from adaptive_gamma.cli.policy.options import given_flags
 from adaptive_gamma.cli.policy.schedule_options import ENGINE_CHOICE, read_mix, refuse_foreign, server_options
-from adaptive_gamma.cli.policy.whole_file import refuse_input, write_whole
+from adaptive_gamma.cli.whole_file import refuse_input, write_whole
 from adaptive_gamma.policy import load_policy
 from adaptive_gamma.policy.export import EngineExport, Runner, ScheduleOptions, ServerOptions, export_policy
 

@@ -12,7 +12,7 @@ from adaptive_gamma.bench.build import BuiltPolicy, PolicyWishes, judged_sweep, 
 from adaptive_gamma.bench.fit_words import contradictions, error_words
 from adaptive_gamma.bench.measured_points import policy_class
 from adaptive_gamma.cli.policy.options import hardware_option
-from adaptive_gamma.cli.policy.whole_file import refuse_input
+from adaptive_gamma.cli.whole_file import refuse_input
 from adaptive_gamma.errors import ConfigurationError
 from adaptive_gamma.policy import Policy
 from adaptive_gamma.policy.provenance import PROVENANCES, provenance_ranges

@@ -6,7 +6,7 @@ import json
 
 import click
 
-from adaptive_gamma.cli.policy.whole_file import refuse_input, write_whole
+from adaptive_gamma.cli.whole_file import refuse_input, write_whole
 from adaptive_gamma.errors import ConfigurationError, nearest
 from adaptive_gamma.policy import CLASS_ALIASES, load_policy
 from adaptive_gamma.policy.render import policy_summary, policy_tables

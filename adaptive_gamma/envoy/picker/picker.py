@@ -74,7 +74,7 @@ class Picker:
         self._estimates = OpenEstimates(fleet, clock)
         self.settings = settings
         """What is in force, with the replicas of now."""
-        self.body_room = BodyRoom(settings.limits.bodies_bytes)
+        self.body_room = BodyRoom()
         """Shared by the bodies that streams hold until they are picked for."""
         self._affinity = _affinity_of(settings)
         self._take(settings, policy)
@@ -324,7 +324,7 @@ class Picker:
         if settings.affinity != self.settings.affinity:
             self._affinity = _affinity_of(settings)
         self.settings = settings
-        self.body_room.most = max(settings.limits.bodies_bytes, settings.limits.body_bytes)
+        self.body_room.resize(settings.limits.bodies_bytes, settings.limits.body_bytes)
         self._table = EndpointTable(settings.allow_paths)
         self._classifier = classifier_of(settings.classify, policy)
         self._chooser = Chooser(

@@ -183,7 +183,7 @@ class _Conversation:
             if ended or kind == "request_trailers":
                 break
             self.bound.reschedule(loop.time() + idle_s)
-        body = bytes(held.whole())
+        body = held.whole()
         answers = [self._picked(endpoint, body, picked_at_headers)]
         self.bound.reschedule(None)  # from here on it is the gateway that may be slow to take what is written
         if body or ended:
