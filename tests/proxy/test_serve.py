@@ -151,8 +151,8 @@ async def test_a_wrong_configuration_changes_nothing_and_says_why(tmp_path: Path
             ({**other, "classify": {"default": "structurd"}}, "did you mean 'structured'?"),
             ({**other, "policy": "h200-llama3-70b-fp9"}, "did you mean 'h200-llama3-70b-fp8'?"),
             (
-                {**other, "listen": "127.0.0.1:1"},
-                "listen: 127.0.0.1:1 needs a restart; this process serves at 127.0.0.1:0",
+                {**other, "listen": "127.0.0.1:2"},
+                "listen: 127.0.0.1:2 needs a restart; this process serves at 127.0.0.1:0",
             ),
             (
                 {**other, "admin": "127.0.0.1:2"},
@@ -213,7 +213,7 @@ async def test_a_port_in_use_is_told_and_exits_2(tmp_path: Path) -> None:
     async with GatedEngine() as engine:
         config = tmp_path / "c.yaml"
         config.write_text(
-            yaml.safe_dump({"policy": "h200-llama3-70b-fp8", "replicas": [{"name": "r", "url": engine.url}]})
+            yaml.safe_dump({"policy": "h200-llama3-70b-fp8", "replicas": [{"name": "r", "url": "http://127.0.0.1:9"}]})
         )
         process = await asyncio.create_subprocess_exec(
             sys.executable, "-m", "adaptive_gamma", "serve", "--config", str(config),
